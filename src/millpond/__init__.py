@@ -1,0 +1,1 @@
+"""Millpond: SQL tables kept up to date from streams, files and databases, on Spark."""

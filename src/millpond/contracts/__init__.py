@@ -1,0 +1,1 @@
+"""What sources, sinks and tables promise, method by method."""

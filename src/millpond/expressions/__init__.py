@@ -1,0 +1,1 @@
+"""Expressions over Arrow tables on the driver, by Spark's rules."""

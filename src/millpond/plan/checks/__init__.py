@@ -1,0 +1,1 @@
+"""The checks: one rule per file, run in the order of CHECKS."""

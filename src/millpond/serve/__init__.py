@@ -1,0 +1,1 @@
+"""HTTP API, dashboard and metrics: reads the app, decides nothing."""

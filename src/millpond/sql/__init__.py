@@ -1,0 +1,1 @@
+"""Text to statements: tokens, dialect, parser, rewrites and rendering for Spark."""

@@ -1,0 +1,240 @@
+"""What a SQL file says, as frozen values: one class per kind of statement, each knowing its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.errors import Place
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name as written; compare by `key`, print by `text`."""
+
+    text: str
+    place: Place
+    quoted: bool = False
+
+    @property
+    def key(self) -> str:
+        return self.text.lower()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class OptionEntry:
+    """One `'name' = 'value'` of a WITH, name in lower case."""
+
+    name: str
+    value: str = field(repr=False)
+    place: Place
+    value_place: Place
+
+
+@dataclass(frozen=True)
+class OptionGroup:
+    """One WITH (...); `at_end` when nothing of the statement follows it."""
+
+    entries: tuple[OptionEntry, ...] = ()
+    at_end: bool = False
+    place: Place | None = None
+
+
+NO_OPTIONS = OptionGroup()
+
+
+@dataclass(frozen=True)
+class SourceRef:
+    """A URI with the WITH right after it."""
+
+    uri: str = field(repr=False)
+    place: Place
+    options: OptionGroup = NO_OPTIONS
+
+
+@dataclass(frozen=True)
+class ColumnDef:
+    """A declared column; `default` is an expression without columns."""
+
+    name: Name
+    type: pa.DataType
+    nullable: bool = True
+    default: exp.Expression | None = None
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """WATERMARK FOR column AS column - delay."""
+
+    column: Name
+    delay_us: int
+    place: Place
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One `column = value` of an UPDATE; the value may be DEFAULT (nodes.Default)."""
+
+    column: Name
+    value: exp.Expression
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """`text` is the statement without comments and spacing, variables put in: what tells two statements apart.
+    It may hold secrets: never print it, print through `render`."""
+
+    place: Place
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateStream(Statement):
+    """CREATE STREAM name (columns) FROM uri WITH (...), or CREATE STREAM name AS query; one of source, query is set."""
+
+    name: Name
+    columns: tuple[ColumnDef, ...] | None = None
+    watermark: Watermark | None = None
+    source: SourceRef | None = None
+    query: exp.Query | None = None
+    options: OptionGroup = NO_OPTIONS
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateTable(Statement):
+    """CREATE TABLE name (columns), or CREATE TABLE name [PRIMARY KEY (...)] AS query; one of columns, query is set."""
+
+    name: Name
+    columns: tuple[ColumnDef, ...] | None = None
+    key: tuple[Name, ...] = ()
+    indexes: tuple[tuple[Name, ...], ...] = ()
+    query: exp.Query | None = None
+    options: OptionGroup = NO_OPTIONS
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateIndex(Statement):
+    """CREATE INDEX [name] ON table (columns)."""
+
+    table: Name
+    columns: tuple[Name, ...]
+    name: Name | None = None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drop(Statement):
+    """DROP TABLE | STREAM | VIEW | INDEX [IF EXISTS] name."""
+
+    kind: str
+    name: Name
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Insert(Statement):
+    """INSERT INTO target [(columns)] VALUES ... | query; `target` is a name or a URI."""
+
+    target: Name | SourceRef
+    columns: tuple[Name, ...] | None = None
+    rows: tuple[tuple[exp.Expression, ...], ...] | None = None
+    query: exp.Query | None = None
+    options: OptionGroup = NO_OPTIONS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upsert(Statement):
+    """UPSERT INTO table [(columns)] VALUES ... | query [ON condition]."""
+
+    target: Name
+    columns: tuple[Name, ...] | None = None
+    rows: tuple[tuple[exp.Expression, ...], ...] | None = None
+    query: exp.Query | None = None
+    on: exp.Expression | None = None
+    options: OptionGroup = NO_OPTIONS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update(Statement):
+    """UPDATE table [alias] SET ... [FROM source [joins]] [WHERE ...]; `source` is a SELECT * FROM source joins, without WHERE."""
+
+    table: Name
+    alias: Name | None = None
+    assignments: tuple[Assignment, ...]
+    source: exp.Select | None = None
+    where: exp.Expression | None = None
+    options: OptionGroup = NO_OPTIONS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delete(Statement):
+    """DELETE FROM table [alias] [USING | FROM source [joins]] [WHERE ...]; `source` as in Update."""
+
+    table: Name
+    alias: Name | None = None
+    source: exp.Select | None = None
+    where: exp.Expression | None = None
+    options: OptionGroup = NO_OPTIONS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Select(Statement):
+    """A bare query."""
+
+    query: exp.Query
+    options: OptionGroup = NO_OPTIONS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begin(Statement):
+    """BEGIN [TRANSACTION | WORK], START TRANSACTION."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit(Statement):
+    """COMMIT [TRANSACTION | WORK]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollback(Statement):
+    """ROLLBACK [TRANSACTION | WORK]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Show(Statement):
+    """SHOW TABLES | STREAMS | FLOWS | VIEWS | SOURCES | CONNECTORS | OPTIONS FOR subject."""
+
+    kind: str
+    subject: Name | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Describe(Statement):
+    """DESCRIBE [EXTENDED] name."""
+
+    name: Name
+    extended: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explain(Statement):
+    """EXPLAIN statement."""
+
+    statement: Statement
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetOption(Statement):
+    """SET name = value."""
+
+    name: Name
+    value: str = field(repr=False)

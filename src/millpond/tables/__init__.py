@@ -1,0 +1,1 @@
+"""Where a table's rows live: one file per backend."""

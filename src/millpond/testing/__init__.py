@@ -1,0 +1,1 @@
+"""What users and we test with: contract suites, SQL-file tests, a settable clock."""
