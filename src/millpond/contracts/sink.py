@@ -1,0 +1,70 @@
+"""What a sink promises: rows are staged before the commit and published after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from millpond.options import Option
+from millpond.uris import Uri
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class SinkSpec:
+    """Everything needed to open a sink; plain data, made by the planner. `values` has every option, defaults put in."""
+
+    id: str
+    uri: Uri
+    values: Mapping[str, Any] = field(repr=False)
+    base: Path
+
+    @property
+    def shown(self) -> str:
+        return self.uri.shown
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Which output this is: the same mark always names the same rows, so a replay can be told from something new."""
+
+    flow: str
+    batch: int
+    statement: int
+
+    def __str__(self) -> str:
+        return f"{self.flow}-{self.batch:08d}-{self.statement:03d}"
+
+
+class Sink(Protocol):
+    """A place results go. One object per statement and run."""
+
+    def stage(self, rows: DataFrame, mark: Mark) -> dict[str, Any] | None:
+        """Called before the commit, once per batch in which the statement has a result (an empty one too). `rows` has
+        the user's columns only, in stream order. Staging the same mark again must replace what the first try left.
+        Returns what `publish` needs, as JSON; it is written into the commit record. None: nothing to publish."""
+
+    def publish(self, staged: dict[str, Any]) -> None:
+        """Called after the commit, and again at recovery with what the record holds: must be idempotent."""
+
+    def discard(self) -> None:
+        """Called at start, before any batch: whatever was staged and is not in a commit record is removed."""
+
+    def rows_written(self) -> int:
+        """Rows published in this run; callable from any thread."""
+
+
+@dataclass(frozen=True)
+class SinkPlugin:
+    """A sink as its module declares it; the module must import neither pyspark nor pandas at its top."""
+
+    name: str
+    options: tuple[Option, ...]
+    guarantee: str
+    open: Callable[[SinkSpec], Sink] | None = None
+    runnable: bool = True
+    validate: Callable[[SinkSpec], str | None] | None = None

@@ -1,0 +1,169 @@
+"""What a source promises: how it is named, what it yields, and how its records reach a flow or a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from millpond.options import Option
+from millpond.schema import TIMESTAMP, Column, Schema
+from millpond.uris import Uri
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Columns that a batch carries besides the declared ones. A flow orders by the first two: they are the stream order.
+ORDER_MAJOR = "_mp_major"  # BIGINT: file arrival number, Kafka partition, 0 for a generator
+ORDER_MINOR = "_mp_minor"  # BIGINT: byte position, Kafka offset, sequence number
+BAD = "_mp_bad"  # STRING: why the record cannot be read or cast; NULL for a good one
+RAW = "_mp_raw"  # BINARY: the record as it came; NULL for a good one
+
+# Columns that a user may name but that `*` never yields; a source lists those it has.
+HIDDEN_SOURCE = Column("_source", pa.string())
+HIDDEN_PARTITION = Column("_partition", pa.string())
+HIDDEN_OFFSET = Column("_offset", pa.int64())
+HIDDEN_TIMESTAMP = Column("_timestamp", TIMESTAMP)
+HIDDEN_KEY = Column("_key", pa.binary())
+HIDDEN_HEADERS = Column("_headers", pa.map_(pa.string(), pa.binary()))
+
+
+class Mode(StrEnum):
+    """What a source yields."""
+
+    APPEND = "append"  # events; order matters, nothing is ever taken back
+    CHANGES = "changes"  # upserts and deletes by key
+    SNAPSHOT = "snapshot"  # the whole content again, to be compared with what we hold
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """Everything needed to open a source; plain data, made by the planner. `values` has every option, defaults put in."""
+
+    id: str
+    uri: Uri
+    values: Mapping[str, Any] = field(repr=False)
+    columns: Schema | None
+    base: Path
+
+    @property
+    def shown(self) -> str:
+        """How the source is named in messages."""
+        return self.uri.shown
+
+
+@dataclass(frozen=True)
+class Found:
+    """What discovery found: the columns, or None when the source is there but empty; `missing` when it is not there."""
+
+    columns: Schema | None = None
+    missing: bool = False
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far loading is; `total` is None where it cannot be known."""
+
+    done: int = 0
+    total: int | None = None
+
+
+class StreamReader(Protocol):
+    """A source read as a stream by one flow. One object per flow and run; used from the flow's thread, except `poll`.
+
+    Offsets live in Spark's checkpoint alone. A source that Spark cannot read itself writes *feed files*: each is one
+    batch, immutable once visible, and Spark's own file stream over the feed folder keeps the offset.
+    """
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """Called once per (re)start: the streaming DataFrame whose batches go to `records`."""
+
+    def poll(self) -> bool:
+        """Look for new records and make them visible to `stream`; True when there were any. Called once before a flow
+        catches up (after it, everything the source held then must be visible) and then every `interval_s` while it
+        runs, never by two threads at once. Must not raise for a source that has gone away for a while: it says so in
+        `status` and goes on. Native sources do nothing here."""
+
+    @property
+    def interval_s(self) -> float:
+        """How often `poll` wants to be called."""
+
+    def records(self, batch: DataFrame) -> DataFrame:
+        """A batch's records: the declared columns in order, the source's hidden columns, then ORDER_MAJOR,
+        ORDER_MINOR, BAD and RAW. Lazy; the same batch must give the same records whenever it is asked again. A bad
+        record is a row with BAD set and NULL columns, never an exception."""
+
+    def size_hint(self, batch: DataFrame) -> int:
+        """About how many rows `records` will give, without running a job of any size; only steers caching."""
+
+    def committed(self, batch_id: int) -> None:
+        """The batch is in the tables for good: what was kept to replay it may go. May never be called after a crash."""
+
+    def status(self) -> SourceStatus:
+        """For SHOW SOURCES; callable from any thread."""
+
+
+class TableReader(Protocol):
+    """A source read as a table: its whole content, again whenever `changed` says so. Used from one thread."""
+
+    def fingerprint(self) -> str:
+        """Changes when the content may have; cheap. Raises SourceError MP501 when the source is not there."""
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """The whole content as of now, in the shape of StreamReader.records."""
+
+    def progress(self) -> Progress:
+        """Callable from any thread while `read`'s result is being computed."""
+
+    def status(self) -> SourceStatus:
+        """For SHOW SOURCES; callable from any thread."""
+
+
+@dataclass(frozen=True)
+class SourceStatus:
+    """A source as SHOW SOURCES tells it; `lag` in records or bytes not yet read, None where unknown."""
+
+    state: str = "ready"
+    health: str = "healthy"
+    rows: int = 0
+    bad_records: int = 0
+    retries: int = 0
+    lag: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class SourcePlugin:
+    """A source as its module declares it. The module must import neither pyspark nor pandas at its top:
+    `check` reads options and discovers columns through it.
+
+    `stream_mode` and `table_mode` say what it yields in the two places a URI can stand, None where it cannot stand.
+    `local` says that discovery touches no network, so that `check` may do it. `runnable` is False for a source that
+    parses but cannot run yet. `discover` never raises for a missing or empty source; `open_stream` and `open_table`
+    raise SourceError MP501 for a missing one (after waiting as the options say). `folder` is the flow's or table's own,
+    for whatever the source must remember.
+    """
+
+    name: str
+    options: tuple[Option, ...]
+    stream_mode: Mode | None
+    table_mode: Mode | None
+    hidden: tuple[Column, ...] = ()
+    local: bool = False
+    runnable: bool = True
+    # Columns that need no discovery, such as the generator's.
+    fixed: Schema | None = None
+    # Whether an aggregate over this URI in a CTAS counts every record (kafka, memory, generate) or the table's rows.
+    counts_every_record: bool = False
+    # Options that a URI's own parameters may give (`generate://?rows=10`): parameter name -> option name.
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    discover: Callable[[SourceSpec], Found] | None = None
+    open_stream: Callable[[SourceSpec, Path], StreamReader] | None = None
+    open_table: Callable[[SourceSpec, Path], TableReader] | None = None
+    # Checks one URI and its values without touching anything: returns a sentence for what is wrong, or nothing.
+    validate: Callable[[SourceSpec], str | None] | None = None

@@ -1,0 +1,244 @@
+"""What a table promises: versions, keys, transactions, and the same rows for the same condition on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.options import Option
+from millpond.schema import Schema
+
+Rows = Sequence[Mapping[str, Any]] | pa.Table | pa.RecordBatch
+Keys = Sequence[Any] | pa.Array | pa.ChunkedArray | pa.Table
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """How backends differ, as data. `durable`: survives a crash. `outside`: lives in a database of its own and commits
+    there, with its own mark. `bounded`: may forget rows (cache)."""
+
+    durable: bool = True
+    outside: bool = False
+    bounded: bool = False
+    indexes: bool = True
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """Everything needed to make a table; plain data, made by the planner. `null_keys`: a key column may be NULL and
+    NULL equals NULL there (group tables only). `hidden`: not listed, not readable by users."""
+
+    name: str
+    schema: Schema
+    backend: str = "memory"
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    indexes: tuple[tuple[str, ...], ...] = ()
+    null_keys: bool = False
+    hidden: bool = False
+
+
+@dataclass(frozen=True)
+class Stats:
+    """A table's figures; bytes that do not apply are 0."""
+
+    rows: int = 0
+    version: int = 0
+    bytes_memory: int = 0
+    bytes_spilled: int = 0
+    bytes_disk: int = 0
+    updated_at: float | None = None
+    lookups: int = 0
+    hits: int = 0
+    index_uses: int = 0
+    commits: int = 0
+    compactions: int = 0
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one commit did to a table, row by row: `removed` rows as they were, `added` rows as they are; a replaced row
+    is in both. Both have the table's columns."""
+
+    version: int
+    removed: pa.Table
+    added: pa.Table
+
+
+# Evaluates an expression that the Arrow compiler refuses: (expression, rows, parameters) -> one value per row.
+Fallback = Callable[[exp.Expression, pa.Table, Sequence[Any]], pa.Array]
+
+
+class ReadTable(Protocol):
+    """Reading: on a live table each call sees the newest version; on a snapshot or in a transaction a fixed one
+    (plus the transaction's own changes). Never blocks, never sees half a commit. Results are in the order of arrival
+    (a replaced row keeps no place) unless said otherwise; callers must not rely on it except for unkeyed tables."""
+
+    name: str
+    schema: Schema
+
+    @property
+    def version(self) -> int:
+        """Grows by at least one with every commit that changed the table."""
+
+    def __len__(self) -> int:
+        """Rows, in constant time."""
+
+    def get(self, key: Any) -> dict[str, Any] | None:
+        """The row of a key (a tuple for a composite one) as Python values, or None; MP409 without a primary key."""
+
+    def contains(self, key: Any) -> bool:
+        """Whether a key is there."""
+
+    def count(self, condition: Any = None, parameters: Sequence[Any] = ()) -> int:
+        """How many rows satisfy a condition (text or compiled); NULL does not satisfy."""
+
+    def exists(self, condition: Any, parameters: Sequence[Any] = ()) -> bool:
+        """Whether any row does."""
+
+    def find(
+        self,
+        condition: Any = None,
+        parameters: Sequence[Any] = (),
+        *,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> pa.Table:
+        """The rows that satisfy a condition, through the key or an index where the condition allows."""
+
+    def values(self, column: str, condition: Any = None, parameters: Sequence[Any] = ()) -> list[Any]:
+        """One column of `find`, as Python values."""
+
+    def scalar(self, expression: str, condition: Any = None, parameters: Sequence[Any] = ()) -> Any:
+        """One aggregate such as SUM(volume) over the rows of `find`, as a Python value."""
+
+    def lookup(self, keys: Keys, by: str | Sequence[str] | None = None) -> pa.Table:
+        """The rows whose key (or the columns `by`, by index if there is one, else by scan) is among `keys`; each row
+        once, however often its key is given; NULL finds nothing (except in a null_keys table's key)."""
+
+    def scan(self, where: Any = None, batch_rows: int = 65_536) -> Iterator[pa.RecordBatch]:
+        """All rows in batches, of one version throughout, whatever is committed meanwhile."""
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows; without copying where the backend can."""
+
+
+class WriteTable(ReadTable, Protocol):
+    """Changing: outside a transaction each call is one; it returns the rows changed, and an error changes nothing."""
+
+    def insert(self, rows: Rows) -> int:
+        """Add rows; columns absent take their default; MP401 NOT NULL, MP402 key there already (or twice in `rows`),
+        MP403 NULL key, MP404 a value that does not fit."""
+
+    def upsert(self, rows: Rows) -> int:
+        """Add or replace by key, the last of equal keys wins. Columns absent keep their value, or take their default
+        in a new row. MP409 without a key."""
+
+    def update(self, condition: Any, values: Mapping[str, Any], parameters: Sequence[Any] = ()) -> int:
+        """Set columns where a condition holds. A value is a Python value, or a sqlglot expression over the row as it
+        was. A key column may be set; MP402 if two rows would collide."""
+
+    def update_many(self, changes: Sequence[tuple[Any, Mapping[str, Any], Sequence[Any]]]) -> int:
+        """Several updates in order as one change."""
+
+    def delete(self, condition: Any = None, parameters: Sequence[Any] = (), *, keys: Keys | None = None) -> int:
+        """Remove rows by condition or by key."""
+
+    def replace(self, rows: pa.Table) -> int:
+        """Make `rows` the whole content: only what differs changes (by key, or as a multiset without one)."""
+
+
+class Table(WriteTable, Protocol):
+    """A live table, as `app.table(name)` gives it."""
+
+    spec: TableSpec
+    capabilities: Capabilities
+
+    def condition(self, text: str) -> Any:
+        """A compiled condition, for `find` and its like."""
+
+    def snapshot(self, version: int | None = None) -> ReadTable:
+        """The table as of now, or of an older version that is still held (MP409 if it is not)."""
+
+    def changes_since(self, version: int) -> tuple[Change, ...] | None:
+        """What commits after `version` did, oldest first; None when that is no longer known (compare in full)."""
+
+    def create_index(self, *columns: str) -> None:
+        """A hash index, used by find, lookup and joins from now on."""
+
+    def stats(self) -> Stats:
+        """Figures; cheap."""
+
+
+class Transaction(Protocol):
+    """Changes to several tables that become visible together or not at all, under snapshot isolation: it reads the
+    versions of its beginning plus its own changes."""
+
+    def table(self, name: str) -> WriteTable:
+        """The table inside this transaction."""
+
+    def put(self, key: str, value: Any) -> None:
+        """Record a small JSON value under a key in the same commit (ledger entries); None removes it."""
+
+    def savepoint(self) -> Any:
+        """A point to return to; cheap."""
+
+    def rollback_to(self, savepoint: Any) -> None:
+        """Undo everything since the savepoint."""
+
+    def commit(self) -> None:
+        """One log record, one fsync, then all new versions visible at once. ConflictError MP405 when another
+        transaction changed or added the same rows first; nothing is done then. MP805 when the disk refuses."""
+
+    def rollback(self) -> None:
+        """Forget it; also what leaving a `with` by an exception does."""
+
+    def __enter__(self) -> Transaction: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+class Store(Protocol):
+    """All tables of an app and the one commit log they share. Thread-safe."""
+
+    def create(self, spec: TableSpec) -> Table:
+        """Make a table, or open the one there is; the definition is logged. MP409 if one of another shape is there."""
+
+    def drop(self, name: str) -> None:
+        """Remove a table and its rows; nothing if there is none."""
+
+    def table(self, name: str) -> Table:
+        """By name, in any case; KeyError if there is none."""
+
+    def names(self) -> tuple[str, ...]:
+        """Of all tables, hidden ones too."""
+
+    def get(self, key: str) -> Any:
+        """The newest value put under a key, or None."""
+
+    def items(self, prefix: str) -> dict[str, Any]:
+        """All values under keys that start so."""
+
+    def begin(self, locks: Sequence[str] = ()) -> Transaction:
+        """Begin a transaction. `locks` names tables that nobody else may change until it ends, taken in one fixed
+        order before versions are pinned: a transaction that locks all it writes never sees a conflict."""
+
+    def checkpoint(self) -> None:
+        """Write what recovery needs so that the log can start anew; readers and writers go on."""
+
+    def close(self) -> None:
+        """Flush and let go; the store is of no use afterwards."""
+
+
+@dataclass(frozen=True)
+class BackendPlugin:
+    """A backend as its module declares it."""
+
+    name: str
+    options: tuple[Option, ...]
+    capabilities: Capabilities
+    help: str = ""

@@ -1,0 +1,126 @@
+"""Options: declared once with kind, default and help; parsing, docs, DESCRIBE and messages read that line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.errors import OptionError, Place
+from millpond.suggest import did_you_mean
+from millpond.units import parse_duration, parse_size
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What values an option takes: `parse` raises ValueError for a wrong one, `wanted` says what a right one looks like."""
+
+    name: str
+    wanted: str
+    parse: Callable[[str], Any]
+
+
+def _boolean(text: str) -> bool:
+    words = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+    return words[text.strip().lower()]
+
+
+def _whole(text: str) -> int:
+    value = int(text.strip().replace("_", "").replace(",", ""))
+    if value < 0:
+        raise ValueError(text)
+    return value
+
+
+TEXT = Kind("text", "a text", str)
+BOOLEAN = Kind("boolean", "true or false", _boolean)
+INTEGER = Kind("integer", "a whole number, not negative", _whole)
+NUMBER = Kind("number", "a number", float)
+DURATION = Kind("duration", "a duration such as 500ms, 30s, 5 minutes, 1h", parse_duration)
+SIZE = Kind("size", "a size such as 512MB or 2GiB", parse_size)
+NAMES = Kind("names", "column names, comma between", lambda text: tuple(n.strip() for n in text.split(",") if n.strip()))
+
+
+def choice(*words: str) -> Kind:
+    """One of a few words, in any case."""
+    known = {w.lower(): w for w in words}
+    return Kind("choice", " | ".join(words), lambda text: known[text.strip().lower()])
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option; a name that ends in `.*` stands for every name that starts so."""
+
+    name: str
+    kind: Kind
+    default: str | None
+    help: str
+    secret: bool = False
+    environment: str | None = None
+
+    def covers(self, name: str) -> bool:
+        if self.name.endswith(".*"):
+            return name.startswith(self.name[:-1]) and len(name) > len(self.name) - 1
+        return name == self.name
+
+    def read(self, text: str, place: Place | None = None) -> Any:
+        """The value of a written text, or MP302 with what was wanted."""
+        try:
+            return self.kind.parse(text)
+        except OptionError as error:
+            raise error.at(place) from None
+        except (ValueError, KeyError, ArithmeticError):
+            shown = "a value that is not shown" if self.secret else f"'{text}'"
+            message = f"Option '{self.name}' cannot be {shown}."
+            raise OptionError("MP302", message, place=place, hint=f"It takes {self.kind.wanted}.") from None
+
+
+@dataclass(frozen=True)
+class Given:
+    """An option as a user wrote it."""
+
+    name: str
+    value: str
+    place: Place | None = None
+    value_place: Place | None = None
+
+    def __repr__(self) -> str:
+        return f"Given({self.name!r})"
+
+
+def find_option(name: str, options: Iterable[Option]) -> Option | None:
+    """The option that covers a name; an exact name before a pattern."""
+    covering = [o for o in options if o.covers(name.lower())]
+    return min(covering, key=lambda o: o.name.endswith(".*"), default=None)
+
+
+def read_options(given: Iterable[Given], options: tuple[Option, ...], owner: str) -> dict[str, Any]:
+    """Typed values of what was given, defaults and environment not yet put in; raises for the first wrong one."""
+    values: dict[str, Any] = {}
+    for item in given:
+        option = find_option(item.name, options)
+        if option is None:
+            raise unknown_option(item.name, options, owner, item.place)
+        if item.name in values:
+            raise OptionError("MP306", f"Option '{item.name}' is given twice.", place=item.place, hint="Keep one of them.")
+        values[item.name] = option.read(item.value, item.value_place or item.place)
+    return values
+
+
+def unknown_option(name: str, options: Iterable[Option], owner: str, place: Place | None) -> OptionError:
+    """MP301 with the nearest name, or all names when none is near."""
+    names = [o.name for o in options]
+    known = ", ".join(sorted(names)) or "none"
+    hint = did_you_mean(name, names) or f"{owner} knows: {known}."
+    return OptionError("MP301", f"{owner} has no option '{name}'.", place=place, hint=hint)
+
+
+def complete(values: Mapping[str, Any], options: Iterable[Option], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Values with environment and defaults put in where nothing was given; patterns have no default."""
+    full = dict(values)
+    for option in options:
+        if option.name.endswith(".*") or option.name in full:
+            continue
+        text = environment.get(option.environment, option.default) if option.environment else option.default
+        full[option.name] = None if text is None else option.read(text)
+    return full

@@ -1,0 +1,85 @@
+"""A URI taken apart: scheme, login, hosts, path and parameters, percent-decoded, with a form that shows no secrets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from millpond.errors import Place, SqlError
+from millpond.redact import redact
+
+
+@dataclass(frozen=True)
+class Uri:
+    """`kafka://host:9092/topic?x=1`: hosts `host:9092`, path `topic`, params {x: 1}; `file:in.csv` has path `in.csv`."""
+
+    scheme: str
+    hosts: str
+    path: str
+    params: tuple[tuple[str, str], ...] = ()
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    text: str = field(default="", repr=False)
+
+    @property
+    def shown(self) -> str:
+        """The URI as it may be printed."""
+        return redact(self.text)
+
+    def param(self, name: str) -> str | None:
+        return next((value for key, value in self.params if key.lower() == name), None)
+
+
+def parse_uri(text: str, place: Place | None = None) -> Uri:
+    """Take a URI apart; MP105 when it is none."""
+    scheme, colon, rest = text.partition(":")
+    if not colon or not scheme or not scheme[0].isalpha():
+        hint = "A URI looks like file://./in.csv or kafka://localhost:9092/topic."
+        raise SqlError("MP105", f"'{redact(text)}' is not a URI.", place=place, hint=hint)
+    rest, _, query = _split_query(rest)
+    if not rest.startswith("//"):
+        return Uri(scheme.lower(), "", unquote(rest), _params(query), text=text)
+    authority, slash, path = rest[2:].partition("/")
+    if scheme.lower() == "file":
+        # file://./in.csv and file:///abs.csv: the whole of it is a path, there is no host.
+        return Uri("file", "", unquote(authority + slash + path), _params(query), text=text)
+    login, at, hosts = authority.rpartition("@")
+    user, colon, password = login.partition(":")
+    return Uri(
+        scheme.lower(),
+        unquote(hosts),
+        unquote(path),
+        _params(query),
+        unquote(user) if at else None,
+        unquote(password) if colon else None,
+        text,
+    )
+
+
+def _split_query(rest: str) -> tuple[str, str, str]:
+    return rest.partition("?")
+
+
+def _params(query: str) -> tuple[tuple[str, str], ...]:
+    """`a=1&b="x & y"`: an ampersand inside double quotes belongs to the value."""
+    return tuple((unquote(name), _value(value)) for part in _parts(query) for name, _, value in [part.partition("=")])
+
+
+def _parts(query: str) -> list[str]:
+    parts, current, quoted, escaped = [], "", False, False
+    for char in query:
+        if char == '"' and not escaped:
+            quoted = not quoted
+        escaped = char == "\\" and not escaped
+        if char == "&" and not quoted:
+            parts.append(current)
+            current = ""
+        else:
+            current += char
+    return [p for p in [*parts, current] if p]
+
+
+def _value(text: str) -> str:
+    if len(text) >= 2 and text[0] == text[-1] == '"':
+        return text[1:-1].replace('\\"', '"')
+    return unquote(text)
