@@ -1,0 +1,79 @@
+"""Durations and sizes as users write them: `500ms`, `5 minutes`, `512MB`, `2GiB`."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from millpond.errors import Place, SqlError
+
+MICROSECONDS_PER_UNIT: dict[str, int] = {
+    "us": 1,
+    "microsecond": 1,
+    "ms": 1_000,
+    "millisecond": 1_000,
+    "s": 1_000_000,
+    "sec": 1_000_000,
+    "second": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "minute": 60_000_000,
+    "h": 3_600_000_000,
+    "hour": 3_600_000_000,
+    "d": 86_400_000_000,
+    "day": 86_400_000_000,
+    "w": 604_800_000_000,
+    "week": 604_800_000_000,
+}
+
+BYTES_PER_UNIT: dict[str, int] = {
+    "b": 1,
+    "kb": 1_000,
+    "mb": 1_000**2,
+    "gb": 1_000**3,
+    "tb": 1_000**4,
+    "kib": 1_024,
+    "mib": 1_024**2,
+    "gib": 1_024**3,
+    "tib": 1_024**4,
+}
+
+# A quantity is a plain decimal number, a sign or an exponent is not one, then a unit in letters.
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*\Z")
+
+# The longest duration that a 64-bit count of microseconds and a timestamp of Spark can both carry.
+DURATION_MAX_US = 100 * 366 * 86_400_000_000
+SIZE_MAX_BYTES = 2**63 - 1
+
+
+def parse_duration(text: str, place: Place | None = None) -> int:
+    """The microseconds in a duration; MP106 for anything that is none."""
+    found = _quantity(text, MICROSECONDS_PER_UNIT, DURATION_MAX_US)
+    if found is None:
+        hint = "Write a number and a unit, such as 500ms, 30s, 5 minutes, 1h or 2 days."
+        raise SqlError("MP106", f"'{text}' is not a duration.", place=place, hint=hint)
+    return found
+
+
+def parse_size(text: str, place: Place | None = None) -> int:
+    """The bytes in a size, MB being a million and MiB 1024 times 1024; MP107 for anything that is none."""
+    found = _quantity(text, BYTES_PER_UNIT, SIZE_MAX_BYTES)
+    if found is None:
+        hint = "Write a number and a unit, such as 512MB or 2GiB."
+        raise SqlError("MP107", f"'{text}' is not a size.", place=place, hint=hint)
+    return found
+
+
+def _quantity(text: str, units: dict[str, int], most: int) -> int | None:
+    matched = _QUANTITY.match(text)
+    if not matched:
+        return None
+    unit = matched[2].lower()
+    factor = units.get(unit)
+    if factor is None and len(unit) > 2:
+        factor = units.get(unit.removesuffix("s"))
+    if factor is None:
+        return None
+    amount = Decimal(matched[1]) * factor
+    # Half a microsecond or half a byte is not something that could be waited for or stored.
+    return int(amount) if amount == int(amount) and amount <= most else None
