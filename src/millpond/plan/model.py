@@ -1,0 +1,235 @@
+"""The plan: plain data that explain, runtime, dashboard and tests read. Everything the engine decides is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from sqlglot import exp
+
+from millpond.contracts.sink import SinkSpec
+from millpond.contracts.source import Mode, SourceSpec
+from millpond.contracts.table import TableSpec
+from millpond.errors import Place, Problem, Severity
+from millpond.schema import Column, Schema
+from millpond.settings import Settings
+from millpond.sql.statements import Statement, Watermark
+
+# The name under which a step's query reads the micro-batch; every other relation in it is a table of the plan.
+BATCH = "__batch__"
+
+
+class TableKind(StrEnum):
+    """How a table gets its rows."""
+
+    DECLARED = "declared"  # by statements
+    LOADED = "loaded"  # AS SELECT of columns and rows of one source, compared with it
+    AGGREGATE = "aggregate"  # AS SELECT ... over a stream: kept up to date by a flow
+    VIEW = "view"  # AS SELECT over tables: refreshed when its inputs change
+    HIDDEN = "hidden"  # a source that a statement reads as a table without naming it; accumulators
+    SYSTEM = "system"  # dead_letters
+
+
+class AccessKind(StrEnum):
+    """How a table reaches Spark."""
+
+    LOOKUP = "lookup"  # only the rows whose key is in the batch
+    SNAPSHOT = "snapshot"  # the whole table, once per version
+    NATIVE = "native"  # Spark reads it itself
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a statement reads a table, and why."""
+
+    table: str
+    how: AccessKind
+    reason: str
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    """A source that is read: `columns` is None while they are unknown (empty or missing, not declared)."""
+
+    id: str
+    name: str
+    type: str
+    mode: Mode
+    spec: SourceSpec
+    columns: Schema | None
+    hidden: tuple[Column, ...]
+    declared: bool
+    place: Place
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """A named stream; a derived one has a query and is inlined where it is read."""
+
+    name: str
+    source: str
+    columns: Schema | None
+    watermark: Watermark | None
+    derived: bool
+    place: Place
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """A table: `spec` is what the store makes (types may be unknown in a table made AS SELECT: Spark tells at start);
+    `query` is over BATCH for a loaded one and over tables for a view; `definition` tells whether it has changed."""
+
+    name: str
+    kind: TableKind
+    spec: TableSpec
+    place: Place
+    definition: str
+    source: str | None = None
+    query: exp.Query | None = None
+    reads: tuple[Access, ...] = ()
+    refresh: str = ""
+    watch: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+class StepKind(StrEnum):
+    """What a flow's statement does with the batch."""
+
+    INSERT = "insert"  # into a table: appends, or upserts by key
+    UPSERT = "upsert"
+    UPDATE = "update"
+    DELETE = "delete"
+    AGGREGATE = "aggregate"  # merged into a table
+    APPEND = "append"  # a CTAS over a stream without aggregate: rows as they come
+    SINK = "sink"
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """One running value of a group: `partial` is an aggregate over the batch's rows, `merge` joins two of them
+    (sum | min | max)."""
+
+    name: str
+    partial: exp.Expression
+    merge: str
+
+
+@dataclass(frozen=True)
+class Final:
+    """One aggregate of the user's, got from its accumulators: how is count | sum | min | max | avg."""
+
+    name: str
+    how: str
+    accumulators: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AggregatePlan:
+    """GROUP BY over a stream: `partial` gives groups (g0, g1, ...) and accumulators of a batch; they are merged by group
+    into `companion`; `outputs` and `having` are over the groups and finals of the merged rows."""
+
+    partial: exp.Select
+    groups: tuple[str, ...]
+    accumulators: tuple[Accumulator, ...]
+    finals: tuple[Final, ...]
+    outputs: tuple[tuple[str, exp.Expression], ...]
+    having: exp.Expression | None
+    companion: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One statement of a flow. `query` is over BATCH and tables, stars expanded, every output named; `columns` are the
+    target's columns that its outputs fill, by position. `schema` is what the query yields, as far as known."""
+
+    index: int
+    kind: StepKind
+    place: Place
+    target: str
+    query: exp.Query
+    schema: Schema
+    columns: tuple[str, ...] = ()
+    reads: tuple[Access, ...] = ()
+    aggregate: AggregatePlan | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    statement: Statement | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class FlowPlan:
+    """Everything one stream drives. `id` is stable while its source is; `feeds_back`: it and another flow feed each
+    other's tables."""
+
+    id: str
+    name: str
+    source: str
+    steps: tuple[Step, ...]
+    watermark: Watermark | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(a.table for s in self.steps for a in s.reads))
+
+
+@dataclass(frozen=True)
+class OneShot:
+    """A statement without a stream: `id` names the n-th occurrence of its text, so it runs once per state directory.
+    `transaction` numbers the BEGIN ... COMMIT it stands in (None outside); `late`: runs after the flows have caught up;
+    `repeat`: at each start. `query`, bound, for INSERT ... SELECT over tables and bare SELECT."""
+
+    id: str
+    statement: Statement
+    place: Place
+    transaction: int | None = None
+    late: bool = False
+    repeat: bool = False
+    query: exp.Query | None = None
+    reads: tuple[Access, ...] = ()
+    sink: str | None = None
+
+
+@dataclass(frozen=True)
+class SinkPlan:
+    """A sink with its guarantee."""
+
+    id: str
+    type: str
+    spec: SinkSpec
+    guarantee: str
+    place: Place
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An app, ready to run if `errors` is empty. Tables come in the order in which they can be made, flows in the order
+    in which they catch up."""
+
+    name: str
+    settings: Settings
+    sources: tuple[SourcePlan, ...] = ()
+    streams: tuple[StreamPlan, ...] = ()
+    tables: tuple[TablePlan, ...] = ()
+    flows: tuple[FlowPlan, ...] = ()
+    one_shots: tuple[OneShot, ...] = ()
+    sinks: tuple[SinkPlan, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        return tuple(p for p in self.problems if p.severity is Severity.ERROR)
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        return tuple(p for p in self.problems if p.severity is not Severity.ERROR)
+
+    def source(self, id_: str) -> SourcePlan:
+        return next(s for s in self.sources if s.id == id_)
+
+    def sink(self, id_: str) -> SinkPlan:
+        return next(s for s in self.sinks if s.id == id_)
+
+    def table(self, name: str) -> TablePlan | None:
+        return next((t for t in self.tables if t.name.lower() == name.lower()), None)
