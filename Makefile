@@ -1,0 +1,49 @@
+# Everything here works on a machine that has Python 3.11 or newer: the rest is brought by scripts/system.sh and pip.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench soak docs clean system
+
+BIN := .venv/bin
+READY := .venv/.ready
+
+help:  ## Show what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: system $(READY)  ## Run the trading demo for about half a minute
+	@$(BIN)/millpond demo
+
+test: check  ## Check the code, then run every test
+	@echo "== tests"
+	@$(BIN)/python -m pytest --durations=10
+
+check: system $(READY)  ## Lint, format, types, layers and style: no Spark, under a minute
+	@echo "== ruff";    $(BIN)/ruff check .
+	@echo "== format";  $(BIN)/ruff format --check .
+	@echo "== types";   $(BIN)/mypy --strict
+	@echo "== layers";  $(BIN)/lint-imports
+	@echo "== imports and style"; $(BIN)/python -m pytest tests/test_layers.py tests/test_style.py
+
+bench: system $(READY)  ## Run the benchmarks and print their figures
+	@for file in bench/*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+
+soak: system $(READY)  ## Run the crash tests a hundred times over
+	@MILLPOND_SOAK=1 $(BIN)/python -m pytest -m process
+
+docs: $(READY)  ## Write the generated parts of docs/ anew
+	@$(BIN)/python scripts/docs.py
+
+clean:  ## Remove everything that was made
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse src/*.egg-info
+
+system:
+	@scripts/system.sh
+
+$(READY): pyproject.toml constraints.txt scripts/system.sh
+	@scripts/system.sh
+	@echo "== making .venv"
+	@"$$(scripts/system.sh python)" -m venv .venv
+	@echo "== installing Millpond and its tools (a few minutes the first time: Spark is 400 MB)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --progress-bar on -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# What Millpond needs from the system: Python 3.11+ with venv, and Java 17+. Installs what is missing where it may.
+#   scripts/system.sh          make sure that all of it is there
+#   scripts/system.sh python   print the Python to use
+set -euo pipefail
+
+find_python() {
+    local name
+    for name in ${PYTHON:-} python3.11 python3.12 python3.13 python3.14 python3; do
+        if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            command -v "$name"
+            return
+        fi
+    done
+    return 1
+}
+
+has_venv() { "$(find_python)" -c 'import venv, ensurepip' 2>/dev/null; }
+
+# The first number of `java -version`: 17 of "17.0.15", and 8 of the old form "1.8.0".
+java_version() {
+    local java="java"
+    if [[ -n "${JAVA_HOME:-}" && -x "$JAVA_HOME/bin/java" ]]; then java="$JAVA_HOME/bin/java"; fi
+    "$java" -version 2>&1 | sed -nE 's/.*version "(1\.)?([0-9]+).*/\2/p;T;q'
+}
+
+has_java() { [[ "$(java_version 2>/dev/null || true)" -ge 17 ]] 2>/dev/null; }
+
+missing_packages() {
+    find_python >/dev/null || echo python3
+    if ! find_python >/dev/null || ! has_venv; then
+        echo "$(basename "$(find_python || echo python3)")-venv"
+    fi
+    has_java || echo openjdk-17-jre-headless
+}
+
+# Debian releases differ in which Java they carry; any of these will do.
+available() {
+    local package="$1" name
+    if [[ "$package" != openjdk-* ]]; then echo "$package"; return; fi
+    for name in openjdk-17-jre-headless openjdk-21-jre-headless openjdk-25-jre-headless; do
+        if apt-cache show "$name" >/dev/null 2>&1; then echo "$name"; return; fi
+    done
+    echo default-jre-headless
+}
+
+install() {
+    local packages=() package
+    echo "== installing from the system: $*" >&2
+    apt-get update -qq
+    for package in "$@"; do packages+=("$(available "$package")"); done
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
+}
+
+refuse() {
+    {
+        echo "Missing on this machine: $*"
+        echo "On Debian or Ubuntu, as root:  apt-get install -y $*"
+        echo "Elsewhere: Python 3.11 or newer with its venv module, and a Java runtime 17 or newer (set JAVA_HOME)."
+        echo "Then run make again."
+    } >&2
+    exit 1
+}
+
+if [[ "${1:-}" == python ]]; then
+    find_python
+    exit
+fi
+
+mapfile -t missing < <(missing_packages)
+if (( ${#missing[@]} == 0 )); then exit 0; fi
+if [[ "$(id -u)" != 0 ]] || ! command -v apt-get >/dev/null; then refuse "${missing[@]}"; fi
+install "${missing[@]}"
+mapfile -t missing < <(missing_packages)
+if (( ${#missing[@]} > 0 )); then refuse "${missing[@]}"; fi

@@ -1,0 +1,58 @@
+"""What all tests share: one Spark session per process, and no silent skips."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+ON_CI = os.environ.get("CI", "").lower() == "true"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The session that every test of this process shares."""
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("millpond-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.ansi.enabled", "true")
+        .config("spark.sql.ansi.doubleQuotedIdentifiers", "true")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """On CI a skipped test is a failure: what was not run was not shown to work."""
+    if ON_CI and exitstatus == pytest.ExitCode.OK and _skipped(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """List every skipped test with its reason, loudly."""
+    skipped = _skipped(config)
+    if not skipped:
+        return
+    verdict = "a failure on CI" if ON_CI else "would be a failure on CI"
+    terminalreporter.section(f"{len(skipped)} SKIPPED: {verdict}", sep="!", red=True, bold=True)
+    for report in skipped:
+        terminalreporter.line(f"{report.nodeid}  {_reason(report)}")
+
+
+def _skipped(config: pytest.Config) -> list[Any]:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    return [] if reporter is None else list(reporter.stats.get("skipped", []))
+
+
+def _reason(report: Any) -> str:
+    text = report.longrepr
+    return str(text[2]) if isinstance(text, tuple) else str(text)

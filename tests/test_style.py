@@ -1,0 +1,61 @@
+"""The measurable part of how the code should read: docstrings, lengths, parameters, names."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "millpond"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+PARAMETERS_MAX = 7
+NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "misc", "common", "manager", "mgr", "cfg"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text("utf-8"))
+
+
+def functions(file: Path) -> Iterator[Function]:
+    return (node for node in ast.walk(tree_of(file)) if isinstance(node, Function))
+
+
+def parameters(function: Function) -> int:
+    """How many a caller sees: neither self nor cls counts."""
+    names = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    return sum(name.arg not in ("self", "cls") for name in names)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
+def test_a_file_is_short_and_says_what_it_is_for(file: Path) -> None:
+    docstring = ast.get_docstring(tree_of(file))
+    assert docstring, "the first line of a module is a docstring"
+    assert "\n\n" in docstring or "\n" not in docstring, "the docstring starts with one line"
+    assert len(file.read_text("utf-8").splitlines()) <= FILE_LINES_MAX
+    assert file.stem not in NAMES_THAT_SAY_NOTHING
+
+
+def test_functions_fit_a_screen() -> None:
+    long = [
+        f"{file.relative_to(SOURCE)}:{f.lineno} {f.name} has {f.end_lineno - f.lineno + 1} lines"
+        for file in FILES
+        for f in functions(file)
+        if f.end_lineno and f.end_lineno - f.lineno + 1 > FUNCTION_LINES_MAX
+    ]
+    assert long == []
+
+
+def test_functions_take_few_parameters() -> None:
+    # App is the product's front door: its keyword arguments are listed in the contract of the surface.
+    greedy = [
+        f"{file.relative_to(SOURCE)}:{f.lineno} {f.name} takes {parameters(f)}"
+        for file in FILES
+        for f in functions(file)
+        if parameters(f) > PARAMETERS_MAX and file.name != "app.py"
+    ]
+    assert greedy == []
