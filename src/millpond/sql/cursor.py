@@ -1,0 +1,180 @@
+"""A place in the tokens of one statement, and the small steps every part of the parser is made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+from sqlglot.errors import ParseError
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokens import Token, TokenType
+
+from millpond.errors import Place
+from millpond.redact import redact
+from millpond.sql.statements import Name
+from millpond.sql.text import SourceText
+from millpond.sql.words import RESERVED
+
+T = TypeVar("T")
+
+NOTHING = Token(TokenType.SENTINEL, "")
+
+_WORD = re.compile(r"\w+\Z")
+_EXPECTED = re.compile(r"Expect(?:ing|ed) (?P<what>.+?)(?: after .*| but got .*)?\Z", re.DOTALL)
+
+
+class Refusal(ParseError):
+    """What is wrong with a statement and at which token; a ParseError, so that sqlglot's trial parsing may catch it."""
+
+    def __init__(self, code: str, message: str, token: Token, hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.token = token
+        self.hint = hint
+
+
+class Cursor(SparkParser):
+    """sqlglot's parser with our errors, and names for the steps that the statement parsers take."""
+
+    source: SourceText
+
+    def start(self, source: SourceText, tokens: list[Token]) -> None:
+        """Stand before the first of the tokens of one statement."""
+        self.reset()
+        self.source = source
+        self.sql = source.code
+        self._tokens = tokens
+        self._tokens_size = len(tokens)
+        self._index = -1
+        self._advance()
+
+    @property
+    def here(self) -> Token:
+        """The token that comes next, or the last one when there is none."""
+        return self._curr or self._tokens[-1]
+
+    @property
+    def before(self) -> Token:
+        """The token just taken."""
+        return self._prev
+
+    def remaining(self) -> list[Token]:
+        return self._tokens[self._index :]
+
+    @property
+    def position(self) -> int:
+        return int(self._index)
+
+    @property
+    def at_end(self) -> bool:
+        return not self._curr
+
+    def tokens_since(self, position: int) -> list[Token]:
+        return self._tokens[position : self._index]
+
+    def place_of_token(self, token: Token) -> Place:
+        return self.source.place(token.start, token.end + 1)
+
+    def place_since(self, position: int) -> Place:
+        """The place from the token at `position` to the one just taken."""
+        tokens = self.tokens_since(position)
+        return self.source.place(tokens[0].start, tokens[-1].end + 1)
+
+    def sees(self, *words: str) -> bool:
+        """Whether these words come next, none of them quoted."""
+        return self._match_text_seq(*words, advance=False)
+
+    def take(self, *words: str) -> bool:
+        """Step over these words if they come next."""
+        return self._match_text_seq(*words)
+
+    def expect(self, *words: str) -> None:
+        """Step over these words, or refuse."""
+        for word in words:
+            if not self.take(word):
+                self.refuse_unexpected(word)
+
+    def take_token(self) -> Token:
+        """Step over whatever comes next."""
+        token = self._curr
+        self._advance()
+        return token
+
+    def token_ahead(self, ahead: int) -> Token:
+        """The token so many behind the next one; there must be one."""
+        return self._tokens[self._index + ahead]
+
+    def sees_kind(self, kind: TokenType, ahead: int = 0) -> bool:
+        index = self._index + ahead
+        return index < self._tokens_size and self._tokens[index].token_type == kind
+
+    def sees_name(self, ahead: int = 0) -> bool:
+        """Whether the token can be a name where nothing else could stand."""
+        index = self._index + ahead
+        if index >= self._tokens_size:
+            return False
+        token = self._tokens[index]
+        if token.token_type == TokenType.IDENTIFIER:
+            return True
+        is_word = token.token_type not in self.TEXT_MATCH_EXCLUDED_TOKENS and _WORD.match(token.text)
+        return bool(is_word) and token.token_type != TokenType.NUMBER and token.text.upper() not in RESERVED
+
+    def name(self, what: str) -> Name:
+        """A name, or a refusal that says what it would have named."""
+        if not self.sees_name():
+            self.refuse_unexpected(what)
+        token = self.take_token()
+        return Name(token.text, self.place_of_token(token), token.token_type == TokenType.IDENTIFIER)
+
+    def names(self, what: str) -> tuple[Name, ...]:
+        """(a, b, c)"""
+        return self.in_brackets(lambda: self.name(what))
+
+    def in_brackets(self, one: Callable[[], T]) -> tuple[T, ...]:
+        """(one, one, ...)"""
+        self.expect("(")
+        found = self.listed(one)
+        self.expect(")")
+        return found
+
+    def listed(self, one: Callable[[], T]) -> tuple[T, ...]:
+        """one, one, ..."""
+        found = [one()]
+        while self.take(","):
+            found.append(one())
+        return tuple(found)
+
+    def refuse(self, message: str, *, token: Token | None = None, code: str = "MP101", hint: str = "") -> NoReturn:
+        raise Refusal(code, message, token or self.here, hint)
+
+    def refuse_unexpected(self, wanted: str, hint: str = "") -> NoReturn:
+        """Say what was expected and what stands there."""
+        expected = f"'{wanted}'" if wanted.upper() == wanted else wanted
+        if self.at_end:
+            self.refuse(f"Expected {expected} after {shown(self.here)}, but the statement ends.", hint=hint)
+        self.refuse(f"Expected {expected}, found {shown(self.here)}.", hint=hint)
+
+    def raise_error(self, message: str, token: Token = NOTHING) -> None:
+        """sqlglot's own complaints, in our words: its texts show tokens and class names."""
+        if token:
+            self.refuse(f"{shown(token)} cannot stand here.", token=token)
+        found = _EXPECTED.match(message)
+        if found:
+            self.refuse_unexpected(_wording(found["what"]))
+        if self.at_end:
+            self.refuse(f"Something is missing after {shown(self.here)}: the statement ends too early.")
+        self.refuse(f"Something is missing before {shown(self.here)}, or it cannot stand here.")
+
+
+def shown(token: Token) -> str:
+    """A token as a message names it."""
+    if token.token_type == TokenType.STRING:
+        return f"the text '{redact(token.text)}'"
+    return f"'{redact(token.text)}'"
+
+
+def _wording(what: str) -> str:
+    words = {"table name": "a table name", "type": "a type", "]": "]", ")": ")", "(": "("}
+    return words.get(what.lower(), what)

@@ -1,0 +1,25 @@
+"""Millpond's dialect of Spark SQL: its words, its grammar, and how its trees are written for Spark."""
+
+from __future__ import annotations
+
+from sqlglot.dialects.spark import Spark
+from sqlglot.tokens import TokenType
+
+from millpond.sql.grammar import Grammar
+from millpond.sql.words import KEYWORDS
+
+
+class Millpond(Spark):
+    """Spark SQL with Millpond's words; not registered by name: use MILLPOND."""
+
+    class Tokenizer(Spark.Tokenizer):
+        KEYWORDS = {
+            word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word in KEYWORDS or not word[0].isalpha()
+        }
+        # sqlglot reads what follows SHOW or EXPLAIN as one piece of text; we read it ourselves.
+        COMMANDS: set[TokenType] = set()
+
+    Parser = Grammar
+
+
+MILLPOND = Millpond()

@@ -1,0 +1,132 @@
+"""Statements that change tables: INSERT, UPSERT, UPDATE, DELETE and DROP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.tokens import TokenType
+
+from millpond.sql.grammar import Grammar
+from millpond.sql.parse_target import sees_uri, take_source
+from millpond.sql.statements import Assignment, Delete, Drop, Insert, Name, Statement, Update, Upsert
+from millpond.sql.with_options import take_options
+
+DROPPABLE = ("TABLE", "STREAM", "VIEW", "INDEX")
+
+
+def parse_insert(grammar: Grammar, common: dict[str, Any]) -> Statement:
+    """INSERT INTO name | uri [(columns)] VALUES ... | query"""
+    grammar.expect("INSERT")
+    if grammar.sees("OVERWRITE"):
+        hint = "Write INSERT INTO; DELETE FROM empties a table first."
+        grammar.refuse("There is no INSERT OVERWRITE.", hint=hint)
+    grammar.expect("INTO")
+    target = take_source(grammar, "a URI") if sees_uri(grammar) else _table(grammar)
+    content = _content(grammar)
+    return Insert(**common, target=target, **content, options=take_options(grammar))
+
+
+def parse_upsert(grammar: Grammar, common: dict[str, Any]) -> Statement:
+    """UPSERT INTO table [(columns)] VALUES ... | query [ON condition]"""
+    grammar.expect("UPSERT", "INTO")
+    if sees_uri(grammar):
+        grammar.refuse("UPSERT changes a table, not a sink.", hint="Write INSERT INTO for a sink.")
+    target = _table(grammar)
+    content = _content(grammar)
+    on = grammar.condition() if grammar.take("ON") else None
+    return Upsert(**common, target=target, **content, on=on, options=take_options(grammar))
+
+
+def parse_update(grammar: Grammar, common: dict[str, Any]) -> Statement:
+    """UPDATE table [alias] SET column = value, ... [FROM source] [WHERE condition]"""
+    grammar.expect("UPDATE")
+    table = grammar.name("a table's name")
+    alias = _alias(grammar, before=("SET",))
+    grammar.expect("SET")
+    assignments = grammar.listed(lambda: _assignment(grammar, table, alias))
+    source = _relations(grammar) if grammar.take("FROM") else None
+    return Update(
+        **common, table=table, alias=alias, assignments=assignments, source=source, where=_where(grammar),
+        options=take_options(grammar),
+    )  # fmt: skip
+
+
+def parse_delete(grammar: Grammar, common: dict[str, Any]) -> Statement:
+    """DELETE FROM table [alias] [USING | FROM source] [WHERE condition]"""
+    grammar.expect("DELETE", "FROM")
+    table = grammar.name("a table's name")
+    alias = _alias(grammar, before=("USING", "FROM", "WHERE", "WITH"))
+    source = _relations(grammar) if grammar.take("USING") or grammar.take("FROM") else None
+    return Delete(
+        **common, table=table, alias=alias, source=source, where=_where(grammar), options=take_options(grammar)
+    )
+
+
+def parse_drop(grammar: Grammar, common: dict[str, Any]) -> Statement:
+    """DROP TABLE | STREAM | VIEW | INDEX [IF EXISTS] name"""
+    grammar.expect("DROP")
+    if not any(grammar.sees(word) for word in DROPPABLE):
+        grammar.refuse_unexpected("TABLE, STREAM, VIEW or INDEX")
+    kind = grammar.take_token().text.upper()
+    exists = grammar.take("IF", "EXISTS")
+    return Drop(**common, kind=kind, name=grammar.name(f"the name of a {kind.lower()}"), if_exists=exists)
+
+
+def _table(grammar: Grammar) -> Name:
+    if grammar.sees("TABLE") and grammar.sees_name(ahead=1):
+        grammar.expect("TABLE")
+    return grammar.name("a table's name or a URI")
+
+
+def _content(grammar: Grammar) -> dict[str, Any]:
+    """The columns, and either rows or a query."""
+    columns = None
+    if grammar.sees("(") and not _starts_query(grammar, ahead=1):
+        columns = grammar.names("a column's name")
+    if grammar.take("VALUES"):
+        return {"columns": columns, "rows": grammar.listed(lambda: _row(grammar))}
+    if not _starts_query(grammar):
+        grammar.refuse_unexpected("VALUES or SELECT")
+    return {"columns": columns, "query": grammar.query()}
+
+
+def _starts_query(grammar: Grammar, ahead: int = 0) -> bool:
+    kinds = (TokenType.SELECT, TokenType.WITH, TokenType.L_PAREN, TokenType.FROM, TokenType.VALUES, TokenType.TABLE)
+    return any(grammar.sees_kind(kind, ahead) for kind in kinds)
+
+
+def _row(grammar: Grammar) -> tuple[exp.Expression, ...]:
+    if not grammar.sees("("):
+        return (grammar.value(),)
+    return grammar.in_brackets(grammar.value)
+
+
+def _alias(grammar: Grammar, before: tuple[str, ...]) -> Name | None:
+    if grammar.take("AS"):
+        return grammar.name("an alias")
+    if grammar.at_end or any(grammar.sees(word) for word in before) or not grammar.sees_name():
+        return None
+    return grammar.name("an alias")
+
+
+def _assignment(grammar: Grammar, table: Name, alias: Name | None) -> Assignment:
+    token = grammar.here
+    column = grammar.name("a column's name")
+    if grammar.take("."):
+        owners = {name.key for name in (table, alias) if name}
+        if column.key not in owners:
+            grammar.refuse(f"Only columns of '{table}' can be set here.", token=token, code="MP202")
+        column = grammar.name("a column's name")
+    grammar.expect("=")
+    return Assignment(column, grammar.value())
+
+
+def _relations(grammar: Grammar) -> exp.Select:
+    """What follows FROM, as SELECT * FROM it."""
+    found = grammar.relations()
+    return exp.Select(expressions=[exp.Star()], **found)
+
+
+def _where(grammar: Grammar) -> exp.Expression | None:
+    return grammar.condition() if grammar.take("WHERE") else None

@@ -1,0 +1,200 @@
+"""Text to statements: a script is cut at its semicolons, and a mistake in one statement hides none in the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+from sqlglot.tokens import Token, TokenType
+
+from millpond.errors import Problem, SqlError
+from millpond.sql.brackets import unbalanced
+from millpond.sql.cursor import Refusal, shown
+from millpond.sql.dialect import MILLPOND
+from millpond.sql.grammar import Grammar
+from millpond.sql.normal import normal_text
+from millpond.sql.parse_changes import parse_delete, parse_drop, parse_insert, parse_update, parse_upsert
+from millpond.sql.parse_create import parse_create
+from millpond.sql.parse_other import (
+    parse_begin,
+    parse_commit,
+    parse_describe,
+    parse_rollback,
+    parse_select,
+    parse_set,
+    parse_show,
+    parse_start,
+)
+from millpond.sql.places import place_of
+from millpond.sql.statements import Explain, Statement
+from millpond.sql.text import SourceText
+from millpond.sql.tokens import Lexed, lex
+from millpond.sql.types import take_type
+from millpond.sql.words import CLAUSES
+from millpond.suggest import nearest
+
+__all__ = ["Script", "parse_expression", "parse_script", "parse_type", "place_of"]
+
+Parse = Callable[[Grammar, dict[str, Any]], Statement]
+
+
+@dataclass(frozen=True)
+class Script:
+    """The statements of a text in order, and what was wrong with the others."""
+
+    source: SourceText
+    statements: tuple[Statement, ...]
+    problems: tuple[Problem, ...]
+
+
+def parse_script(text: str, *, file: str = "<text>", variables: Mapping[str, str] | None = None) -> Script:
+    """Every statement of the text; what cannot be read is a problem in its place, and the rest is read all the same."""
+    lexed = lex(text, file, variables or {}, MILLPOND.tokenizer())
+    statements: list[Statement] = []
+    problems: list[tuple[int, Problem]] = [(m.start, lexed.problem(m)) for m in lexed.mistakes]
+    for tokens in _split(lexed.tokens):
+        if _is_spoilt(tokens, lexed):
+            continue
+        try:
+            statements.append(_parse_tokens(lexed.source, tokens))
+        except Refusal as refusal:
+            problems.append((refusal.token.start, _problem(refusal, lexed.source)))
+    problems.sort(key=lambda found: found[0])
+    return Script(lexed.source, tuple(statements), tuple(problem for _, problem in problems))
+
+
+def parse_expression(text: str, *, file: str = "<condition>") -> exp.Expression:
+    """One expression, `?` standing for parameters; SqlError when the text is something else."""
+    found: exp.Expression = _parse_alone(text, file, lambda grammar: grammar.condition())
+    return found
+
+
+def parse_type(text: str, *, file: str = "<type>") -> pa.DataType:
+    """A type such as `DECIMAL(12,2)` or `ARRAY<STRING>`; SqlError when the text is something else."""
+    return _parse_alone(text, file, take_type)
+
+
+def _parse_alone(text: str, file: str, parse: Callable[[Grammar], Any]) -> Any:
+    lexed = lex(text, file, {}, MILLPOND.tokenizer())
+    if lexed.mistakes:
+        raise SqlError.of(lexed.problem(m) for m in lexed.mistakes)
+    try:
+        if not lexed.tokens:
+            raise SqlError("MP101", "There is nothing here to read.", place=lexed.source.place_in_text(0, 1))
+        grammar = _grammar(lexed.source, list(lexed.tokens))
+        found = parse(grammar)
+        _refuse_leftovers(grammar)
+    except Refusal as refusal:
+        raise SqlError.of([_problem(refusal, lexed.source)]) from None
+    return found
+
+
+def _split(tokens: tuple[Token, ...]) -> list[list[Token]]:
+    statements: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            statements.append([])
+        else:
+            statements[-1].append(token)
+    return [found for found in statements if found]
+
+
+def _is_spoilt(tokens: list[Token], lexed: Lexed) -> bool:
+    """Whether a mistake of the text lies within the statement, which then means nothing."""
+    end = lexed.source.code.find(";", tokens[-1].end + 1)
+    end = len(lexed.source.code) if end < 0 else end
+    return any(tokens[0].start <= mistake.start <= end for mistake in lexed.mistakes)
+
+
+def _grammar(source: SourceText, tokens: list[Token]) -> Grammar:
+    wrong = unbalanced(tokens)
+    if wrong:
+        raise wrong
+    grammar = MILLPOND.parser()
+    assert isinstance(grammar, Grammar)
+    grammar.start(source, tokens)
+    return grammar
+
+
+def _parse_tokens(source: SourceText, tokens: list[Token]) -> Statement:
+    grammar = _grammar(source, tokens)
+    statement = parse_statement(grammar)
+    _refuse_leftovers(grammar)
+    return statement
+
+
+def parse_statement(grammar: Grammar) -> Statement:
+    """The statement that comes next, up to the end of the tokens."""
+    first = grammar.here
+    parse = STATEMENTS.get(first.text.upper()) if first.token_type != TokenType.STRING else None
+    if parse is None:
+        known = nearest(first.text, STATEMENTS)
+        hint = f"Did you mean {known}?" if known else f"Statements begin with {', '.join(SHOWN_STATEMENTS)}."
+        grammar.refuse(f"No statement begins with {shown(first)}.", code="MP109", hint=hint)
+    tokens = grammar.remaining()
+    place = grammar.source.place(first.start, first.end + 1)
+    return parse(grammar, {"place": place, "text": normal_text(tokens)})
+
+
+def parse_explain(grammar: Grammar, common: dict[str, Any]) -> Statement:
+    """EXPLAIN statement"""
+    grammar.expect("EXPLAIN")
+    if grammar.at_end:
+        grammar.refuse_unexpected("a statement")
+    return Explain(**common, statement=parse_statement(grammar))
+
+
+STATEMENTS: dict[str, Parse] = {
+    "CREATE": parse_create,
+    "DROP": parse_drop,
+    "INSERT": parse_insert,
+    "UPSERT": parse_upsert,
+    "UPDATE": parse_update,
+    "DELETE": parse_delete,
+    "BEGIN": parse_begin,
+    "START": parse_start,
+    "COMMIT": parse_commit,
+    "ROLLBACK": parse_rollback,
+    "SELECT": parse_select,
+    "WITH": parse_select,
+    "FROM": parse_select,
+    "VALUES": parse_select,
+    "TABLE": parse_select,
+    "(": parse_select,
+    "SHOW": parse_show,
+    "DESCRIBE": parse_describe,
+    "DESC": parse_describe,
+    "EXPLAIN": parse_explain,
+    "SET": parse_set,
+}
+SHOWN_STATEMENTS = (
+    "CREATE",
+    "INSERT",
+    "UPSERT",
+    "UPDATE",
+    "DELETE",
+    "SELECT",
+    "DROP",
+    "BEGIN",
+    "SHOW",
+    "EXPLAIN",
+    "SET",
+)
+
+
+def _refuse_leftovers(grammar: Grammar) -> None:
+    if grammar.at_end:
+        return
+    token = grammar.here
+    words = [token.text, f"{grammar.before.text} {token.text}", grammar.before.text]
+    meant = next((found for word in words if (found := nearest(word, CLAUSES)) and found != word.upper()), None)
+    hint = f"Did you mean {meant}?" if meant else "Remove it, or put a semicolon before it."
+    grammar.refuse(f"{shown(token)} is left over: the statement had ended before it.", code="MP102", hint=hint)
+
+
+def _problem(refusal: Refusal, source: SourceText) -> Problem:
+    place = source.place(refusal.token.start, refusal.token.end + 1)
+    return Problem(refusal.code, refusal.message, place, refusal.hint)

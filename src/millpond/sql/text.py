@@ -1,0 +1,67 @@
+"""The text of a SQL file: what the user wrote, the code that the parser reads, and the way back from one to the other."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from millpond.errors import Place
+from millpond.redact import mask_line
+
+
+@dataclass(frozen=True)
+class Splice:
+    """A variable's value put into the code: `code_start` to `code_end` there stands for `start` to `end` of the text."""
+
+    code_start: int
+    code_end: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """`text` is the file as written; `code` is the same without comments and with the variables of plain code put in."""
+
+    file: str
+    text: str = field(repr=False)
+    code: str = field(repr=False)
+    splices: tuple[Splice, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def plain(cls, text: str, file: str) -> SourceText:
+        """A text that is its own code."""
+        return cls(file, text, text)
+
+    @cached_property
+    def line_starts(self) -> list[int]:
+        return [0, *(i + 1 for i, char in enumerate(self.text) if char == "\n")]
+
+    def place(self, start: int, end: int | None = None) -> Place:
+        """The place of the code from `start` up to, not including, `end`."""
+        first = self.original(start)
+        last = self.original((start + 1 if end is None else end) - 1, at_end=True) + 1
+        return self.place_in_text(first, last)
+
+    def place_in_text(self, start: int, end: int) -> Place:
+        """The place of a span of the text as written."""
+        start = min(max(start, 0), len(self.text))
+        line = bisect_right(self.line_starts, start)
+        line_start = self.line_starts[line - 1]
+        line_end = self.text.find("\n", line_start)
+        line_end = len(self.text) if line_end < 0 else line_end
+        length = max(1, min(end, line_end) - start)
+        excerpt = mask_line(self.text[line_start:line_end].rstrip("\r"))
+        return Place(self.file, line, start - line_start + 1, length, excerpt)
+
+    def original(self, offset: int, at_end: bool = False) -> int:
+        """Where in the text a character of the code comes from; inside a variable's value, the variable's own ends."""
+        shift = 0
+        for splice in self.splices:
+            if offset < splice.code_start:
+                break
+            if offset < splice.code_end:
+                return splice.end - 1 if at_end else splice.start
+            shift = splice.end - splice.code_end
+        return offset + shift
