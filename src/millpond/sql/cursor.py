@@ -8,7 +8,7 @@ from typing import NoReturn, TypeVar
 
 from sqlglot.errors import ParseError
 from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.errors import Place
 from millpond.redact import redact

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from sqlglot.dialects.spark import Spark
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from millpond.sql.grammar import Grammar
 from millpond.sql.words import KEYWORDS
@@ -17,7 +19,7 @@ class Millpond(Spark):
             word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word in KEYWORDS or not word[0].isalpha()
         }
         # sqlglot reads what follows SHOW or EXPLAIN as one piece of text; we read it ourselves.
-        COMMANDS: set[TokenType] = set()
+        COMMANDS: ClassVar[set[TokenType]] = set()
 
     Parser = Grammar
 

@@ -1,4 +1,4 @@
-"""The grammar of queries: sqlglot's Spark parser, taught URIs, WITH options, stream windows, hints and wildcard paths."""
+"""The grammar of queries: sqlglot's Spark parser, taught URIs, WITH options, stream windows, hints and paths."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlglot import exp
 from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.errors import SqlError
 from millpond.sql import nodes
@@ -76,10 +76,9 @@ class Grammar(Cursor):
     def uri(self) -> str:
         """The URI that comes next."""
         table = self._parse_outside_relation()
-        if table is None or not isinstance(table.this, nodes.Uri):
-            self.refuse_unexpected("a URI")
-        assert table is not None and isinstance(table.this, nodes.Uri)
-        return table.this.text_
+        if table and isinstance(table.this, nodes.Uri):
+            return table.this.text_
+        return self.refuse_unexpected("a URI")
 
     def relations(self) -> dict[str, Any]:
         """What follows FROM: a relation, its joins and lateral views, as arguments of an exp.Select."""

@@ -1,10 +1,10 @@
-"""The normal form of a statement: the same for two texts that differ only in comments, spacing and the case of words."""
+"""The normal form of a statement: the same for texts that differ only in comments, spacing and case of words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.sql.literals import encode
 from millpond.sql.tokens import URI

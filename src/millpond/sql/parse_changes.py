@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlglot import exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from millpond.sql.grammar import Grammar
 from millpond.sql.parse_target import sees_uri, take_source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from millpond.sql.grammar import Grammar
 from millpond.sql.parse_target import take_source
@@ -39,7 +39,7 @@ def parse_create(grammar: Grammar, common: dict[str, Any]) -> Statement:
             "Write CREATE TABLE ... AS SELECT: over tables it is kept up to date, over a stream CREATE STREAM names it."
         )
         grammar.refuse("There is no CREATE VIEW.", code="MP109", hint=hint)
-    grammar.refuse_unexpected("STREAM or TABLE" if or_replace else "STREAM, TABLE or INDEX")
+    return grammar.refuse_unexpected("STREAM or TABLE" if or_replace else "STREAM, TABLE or INDEX")
 
 
 def _if_not_exists(grammar: Grammar) -> bool:

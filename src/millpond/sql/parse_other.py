@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from millpond.sql.cursor import shown
 from millpond.sql.grammar import Grammar

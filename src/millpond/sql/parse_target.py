@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from millpond.sql.grammar import Grammar
 from millpond.sql.statements import SourceRef

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.errors import Problem, SqlError
 from millpond.sql.brackets import unbalanced

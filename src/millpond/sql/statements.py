@@ -165,7 +165,7 @@ class Upsert(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Update(Statement):
-    """UPDATE table [alias] SET ... [FROM source [joins]] [WHERE ...]; `source` is a SELECT * FROM source joins, without WHERE."""
+    """UPDATE table [alias] SET ... [FROM source [joins]] [WHERE ...]; `source` is SELECT * FROM it, without WHERE."""
 
     table: Name
     alias: Name | None = None

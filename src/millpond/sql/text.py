@@ -1,4 +1,4 @@
-"""The text of a SQL file: what the user wrote, the code that the parser reads, and the way back from one to the other."""
+"""The text of a SQL file: what the user wrote, the code that the parser reads, and the way back to the former."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millpond.redact import mask_line
 
 @dataclass(frozen=True)
 class Splice:
-    """A variable's value put into the code: `code_start` to `code_end` there stands for `start` to `end` of the text."""
+    """A variable's value put into the code: `code_start` to `code_end` stands for `start` to `end` of the text."""
 
     code_start: int
     code_end: int
@@ -22,7 +22,7 @@ class Splice:
 
 @dataclass(frozen=True)
 class SourceText:
-    """`text` is the file as written; `code` is the same without comments and with the variables of plain code put in."""
+    """`text` is the file as written; `code` the same without comments and with the variables of plain code put in."""
 
     file: str
     text: str = field(repr=False)

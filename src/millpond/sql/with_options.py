@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.sql.cursor import Cursor, shown
 from millpond.sql.statements import NO_OPTIONS, OptionEntry, OptionGroup

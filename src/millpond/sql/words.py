@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-# Only these words of sqlglot's are keywords here: all others are ordinary names, as `text`, `uuid` or `session` are in Spark.
-KEYWORDS = frozenset(
-    """
+# Of sqlglot's keywords only these are kept: all others are ordinary names, as `text` and `uuid` are in Spark.
+_SINGLE_WORDS = """
     ALL AND ANTI ANY ASC AS BETWEEN CASE COLLATE CREATE CROSS CUBE CURRENT_DATE CURRENT_TIMESTAMP CURRENT_USER
     CURRENT_CATALOG CURRENT_SCHEMA DEFAULT DELETE DESC DISTINCT DIV DROP ELSE END ESCAPE EXCEPT EXISTS FALSE FILTER
     FOR FROM FULL HAVING ILIKE IN INNER INSERT INTERVAL INTERSECT INTO IS JOIN LATERAL LEFT LIKE LIMIT LOCALTIMESTAMP
@@ -13,8 +12,9 @@ KEYWORDS = frozenset(
     USING VALUES VIEW WHEN WHERE WINDOW WITH FIRST
     ARRAY BOOLEAN BYTE TINYINT SHORT SMALLINT INTEGER INT LONG BIGINT DEC DECIMAL NUMERIC MAP REAL FLOAT DOUBLE CHAR
     CHARACTER VARCHAR STRING BINARY TIMESTAMP TIMESTAMP_LTZ TIMESTAMP_NTZ DATE TIME STRUCT VARIANT
-    """.split()
-) | {
+"""
+
+KEYWORDS = frozenset(_SINGLE_WORDS.split()) | {
     "CLUSTER BY",
     "DISTRIBUTE BY",
     "GROUP BY",
@@ -26,12 +26,12 @@ KEYWORDS = frozenset(
 }
 
 # Words that never stand unquoted where a statement names a table, a column or an alias.
-RESERVED = frozenset(
-    """
+_RESERVED = """
     SELECT FROM WHERE HAVING UNION EXCEPT INTERSECT JOIN ON USING WITH AND OR NOT NULL CASE WHEN THEN ELSE END IN IS
     INTO VALUES AS DISTINCT BETWEEN CREATE
-    """.split()
-)
+"""
+
+RESERVED = frozenset(_RESERVED.split())
 
 # Where a word is left over, one of these may have been meant.
 CLAUSES = (
