@@ -12,21 +12,9 @@ ON_CI = os.environ.get("CI", "").lower() == "true"
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """The session that every test of this process shares."""
-    from pyspark.sql import SparkSession
+    from millpond.runtime.session import build_session
 
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("millpond-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.ansi.enabled", "true")
-        .config("spark.sql.ansi.doubleQuotedIdentifiers", "true")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
+    session = build_session(master="local[2]", extra={"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"})
     yield session
     session.stop()
 
