@@ -7,6 +7,8 @@ from typing import ClassVar
 from sqlglot.dialects.spark import Spark
 from sqlglot.tokenizer_core import TokenType
 
+from millpond.sql.functions import NAME_KEY
+from millpond.sql.generator import SparkText
 from millpond.sql.grammar import Grammar
 from millpond.sql.words import KEYWORDS
 
@@ -21,7 +23,9 @@ class Millpond(Spark):
         # sqlglot reads what follows SHOW or EXPLAIN as one piece of text; we read it ourselves.
         COMMANDS: ClassVar[set[TokenType]] = set()
 
+    ORIGINAL_NAME_META_KEY = NAME_KEY
     Parser = Grammar
+    Generator = SparkText
 
 
 MILLPOND = Millpond()

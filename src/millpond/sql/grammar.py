@@ -20,6 +20,9 @@ from millpond.units import parse_duration
 
 WINDOW_KINDS = {"TUMBLING": "TUMBLING", "SLIDING": "SLIDING", "HOPPING": "SLIDING", "SESSION": "SESSION"}
 
+# 3L, 2.5BD: sqlglot reads these as casts.
+NUMBER_SUFFIXES = ("L", "S", "Y", "D", "F", "BD")
+
 WINDOW_HINTS = {
     "TUMBLING": "Write TUMBLING(column, INTERVAL 1 MINUTE), or WINDOW TUMBLING(1m).",
     "SLIDING": "Write SLIDING(column, INTERVAL 5 MINUTES, INTERVAL 1 MINUTE), or WINDOW SLIDING(5m, 1m).",
@@ -214,7 +217,7 @@ class Grammar(Cursor):
         kind = WINDOW_KINDS[token.text.upper()]
         self.expect("(")
         column = None
-        if with_column:
+        if with_column and not self._sees_duration():
             column = self._parse_column() or self.refuse_unexpected("a column", WINDOW_HINTS[kind])
             self._window_comma(kind)
         size_us, slide_us = self._window_length(kind), None
@@ -225,6 +228,9 @@ class Grammar(Cursor):
             self.refuse_unexpected(")", WINDOW_HINTS[kind])
         window = nodes.Window(kind=kind, column=column, size_us=size_us, slide_us=slide_us)
         return window.update_positions(token)
+
+    def _sees_duration(self) -> bool:
+        return self.sees("INTERVAL") or self.sees_kind(TokenType.STRING) or self.here.text[:1].isdigit()
 
     def _window_comma(self, kind: str) -> None:
         if not self.take(","):
@@ -239,6 +245,20 @@ class Grammar(Cursor):
 
     def _parse_column(self) -> exp.Expr | None:
         return take_path(self) or super()._parse_column()
+
+    def _parse_value(self, values: bool = True) -> exp.Tuple | None:
+        # VALUES 1, 2 AS t(x): what follows AS names the table, not the last value.
+        if values and not self.sees_kind(TokenType.L_PAREN):
+            return exp.Tuple(expressions=[self.condition()])
+        return super()._parse_value(values)
+
+    def build_cast(self, strict: bool, **kwargs: Any) -> exp.Expr:
+        suffix = self._prev.text.upper()
+        literal = kwargs.get("this")
+        cast = super().build_cast(strict, **kwargs)
+        if suffix in NUMBER_SUFFIXES and isinstance(literal, exp.Literal):
+            cast.meta["suffix"] = suffix
+        return cast
 
     def _parse_as_command(self, start: Token) -> exp.Command:
         self.refuse(f"{shown(start)} cannot stand here.", token=start)
