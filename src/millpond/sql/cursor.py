@@ -14,7 +14,8 @@ from millpond.errors import Place
 from millpond.redact import redact
 from millpond.sql.statements import Name
 from millpond.sql.text import SourceText
-from millpond.sql.words import RESERVED
+from millpond.sql.words import RESERVED, TYPES
+from millpond.suggest import did_you_mean
 
 T = TypeVar("T")
 
@@ -158,11 +159,13 @@ class Cursor(SparkParser):
 
     def raise_error(self, message: str, token: Token = NOTHING) -> None:
         """sqlglot's own complaints, in our words: its texts show tokens and class names."""
-        if token:
-            self.refuse(f"{shown(token)} cannot stand here.", token=token)
         found = _EXPECTED.match(message)
+        if found and found["what"].lower() == "type":
+            self.refuse(f"{shown(self.here)} is not a type.", code="MP108", hint=did_you_mean(self.here.text, TYPES))
         if found:
             self.refuse_unexpected(_wording(found["what"]))
+        if token:
+            self.refuse(f"{shown(token)} cannot stand here.", token=token)
         if self.at_end:
             self.refuse(f"Something is missing after {shown(self.here)}: the statement ends too early.")
         self.refuse(f"Something is missing before {shown(self.here)}, or it cannot stand here.")
@@ -176,5 +179,5 @@ def shown(token: Token) -> str:
 
 
 def _wording(what: str) -> str:
-    words = {"table name": "a table name", "type": "a type", "]": "]", ")": ")", "(": "("}
+    words = {"table name": "a table name", "cte to have alias": "a name"}
     return words.get(what.lower(), what)

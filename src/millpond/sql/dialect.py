@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import TokenType
 from millpond.sql.functions import NAME_KEY
 from millpond.sql.generator import SparkText
 from millpond.sql.grammar import Grammar
-from millpond.sql.words import KEYWORDS
+from millpond.sql.words import KEYWORDS, OPERATORS
 
 
 class Millpond(Spark):
@@ -18,7 +18,7 @@ class Millpond(Spark):
 
     class Tokenizer(Spark.Tokenizer):
         KEYWORDS = {
-            word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word in KEYWORDS or not word[0].isalpha()
+            word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word in KEYWORDS or word in OPERATORS
         }
         # sqlglot reads what follows SHOW or EXPLAIN as one piece of text; we read it ourselves.
         COMMANDS: ClassVar[set[TokenType]] = set()

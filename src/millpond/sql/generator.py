@@ -21,8 +21,6 @@ _REWRITTEN = (exp.Select, exp.Table, exp.WithinGroup)
 class SparkText(SparkGenerator):
     """The hooks are sqlglot's own, so their names are."""
 
-    TYPE_MAPPING = {**SparkGenerator.TYPE_MAPPING, exp.DType.TIME: "TIME"}
-
     TRANSFORMS = {
         **{kind: write for kind, write in SparkGenerator.TRANSFORMS.items() if kind not in _REWRITTEN},
         exp.NullSafeEQ: lambda self, node: self.binary(node, "<=>"),

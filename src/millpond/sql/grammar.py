@@ -6,14 +6,14 @@ from collections.abc import Collection
 from typing import Any
 
 from sqlglot import exp
-from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.errors import SqlError
 from millpond.sql import nodes
-from millpond.sql.cursor import Cursor, shown
+from millpond.sql.cursor import shown
 from millpond.sql.functions import FUNCTION_PARSERS, FUNCTIONS, NO_PAREN_FUNCTION_PARSERS
 from millpond.sql.paths import take_path
+from millpond.sql.strictness import StrictParser
 from millpond.sql.tokens import HINT_END, URI
 from millpond.sql.with_options import sees_options, take_options
 from millpond.units import parse_duration
@@ -30,7 +30,7 @@ WINDOW_HINTS = {
 }
 
 
-class Grammar(Cursor):
+class Grammar(StrictParser):
     """Queries as sql.md writes them; the hooks are sqlglot's own, so their names are."""
 
     FUNCTIONS = FUNCTIONS
@@ -41,7 +41,7 @@ class Grammar(Cursor):
     STRING_ALIASES = False
 
     QUERY_MODIFIER_PARSERS = {
-        **SparkParser.QUERY_MODIFIER_PARSERS,
+        **StrictParser.QUERY_MODIFIER_PARSERS,
         TokenType.WINDOW: lambda self: self._parse_window_modifier(),
     }
 
@@ -111,8 +111,8 @@ class Grammar(Cursor):
         return self.source.code[tokens[0].start : tokens[-1].end + 1]
 
     def _parse_statement(self) -> exp.Expr | None:
-        # sqlglot comes here for what follows WITH x AS (...): only a query may.
-        return self._parse_ddl_select()
+        # sqlglot comes here for what follows WITH x AS (...), and for what stands in its brackets: only queries may.
+        return self.query()
 
     def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         table = self._parse_outside_relation() or super()._parse_table(*args, **kwargs)

@@ -10,7 +10,6 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
 
 from millpond.errors import Problem
-from millpond.redact import redact
 from millpond.sql.literals import decode
 from millpond.sql.text import SourceText, Splice
 from millpond.sql.variables import variable_at
@@ -236,7 +235,5 @@ class _Scanner:
         self.mistakes.append(Mistake("MP104", "'${' does not start a variable.", found.start(), found.end(), hint))
 
     def unclosed(self, opening: str, what: str, closing: str) -> None:
-        message = f"This {what} is never closed: '{opening}' needs a '{closing}'."
-        self.mistakes.append(
-            Mistake("MP103", redact(message), self.at, self.at + len(opening), f"Add the missing {closing}")
-        )
+        message = f"This {what} is never closed."
+        self.mistakes.append(Mistake("MP103", message, self.at, self.at + len(opening), f"Add the missing {closing}"))

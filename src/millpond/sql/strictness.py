@@ -1,0 +1,120 @@
+"""What sqlglot would let pass: a comma with nothing behind it, clauses out of order, operators that Spark has not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+from sqlglot import exp
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import TokenType
+
+from millpond.sql.cursor import Cursor, shown
+
+T = TypeVar("T")
+
+# The clauses of a query in the order in which they must stand; those of equal rank may stand in any order.
+CLAUSE_RANKS: dict[TokenType, int] = {
+    TokenType.WHERE: 1,
+    TokenType.GROUP_BY: 2,
+    TokenType.HAVING: 3,
+    TokenType.ORDER_BY: 4,
+    TokenType.CLUSTER_BY: 4,
+    TokenType.DISTRIBUTE_BY: 4,
+    TokenType.SORT_BY: 4,
+    TokenType.LIMIT: 5,
+    TokenType.OFFSET: 6,
+}
+
+
+def _in_order(kind: TokenType) -> Callable[[Any], Any]:
+    parse: Callable[[Any], Any] = SparkParser.QUERY_MODIFIER_PARSERS[kind]
+
+    def parse_in_order(self: StrictParser) -> Any:
+        self.enter_clause(CLAUSE_RANKS[kind])
+        return parse(self)
+
+    return parse_in_order
+
+
+class StrictParser(Cursor):
+    """The hooks are sqlglot's own, so their names are."""
+
+    _AS_IS = (TokenType.LIMIT, TokenType.OFFSET)
+    ALIAS_TOKENS = SparkParser.ALIAS_TOKENS - {*_AS_IS}
+    TABLE_ALIAS_TOKENS = SparkParser.TABLE_ALIAS_TOKENS - {*_AS_IS}
+    PLACEHOLDER_PARSERS = {TokenType.PLACEHOLDER: SparkParser.PLACEHOLDER_PARSERS[TokenType.PLACEHOLDER]}
+    COLUMN_OPERATORS = {kind: SparkParser.COLUMN_OPERATORS[kind] for kind in (TokenType.DOT, TokenType.DCOLON)}
+    QUERY_MODIFIER_PARSERS = {kind: _in_order(kind) for kind in CLAUSE_RANKS}
+    ADJACENT_STRINGS_CANNOT_BE_CONNECTED = False
+
+    def reset(self) -> None:
+        super().reset()
+        self._ranks: list[int] = []
+
+    def enter_clause(self, rank: int) -> None:
+        if rank < self._ranks[-1]:
+            order = "WHERE, GROUP BY, HAVING, ORDER BY, LIMIT"
+            self.refuse(f"{shown(self.here)} stands too late.", hint=f"The order is {order}.")
+        self._ranks[-1] = rank
+
+    def _parse_query_modifiers(self, this: Any) -> Any:
+        self._ranks.append(0)
+        try:
+            return super()._parse_query_modifiers(this)
+        finally:
+            self._ranks.pop()
+
+    def _parse_csv(self, parse_method: Callable[[], T | None], sep: TokenType = TokenType.COMMA) -> list[T]:
+        found = parse_method()
+        items = [] if found is None else [found]
+        while self._match(sep):
+            found = parse_method()
+            if found is None or len(items) == 0:
+                self.refuse_unexpected("something between the commas" if not items else "something after the comma")
+            items.append(found)
+        return items
+
+    def _parse_projections(self) -> tuple[list[exp.Expr], list[exp.Expr] | None]:
+        projections, excluded = super()._parse_projections()
+        if not projections:
+            self.refuse_unexpected("a column or an expression")
+        return projections, excluded
+
+    def _parse_group(self, skip_group_by_token: bool = False) -> exp.Group | None:
+        group = super()._parse_group(skip_group_by_token)
+        if group is not None and not any(group.args.values()):
+            self.refuse_unexpected("a column or an expression")
+        return group
+
+    def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
+        join = super()._parse_join(*args, **kwargs)
+        if join and self._prev.token_type == TokenType.ON:
+            self.refuse_unexpected("a condition")
+        return join
+
+    def _parse_alias(self, this: exp.Expr | None, explicit: bool = False) -> exp.Expr | None:
+        return self._named(lambda: super(StrictParser, self)._parse_alias(this, explicit))
+
+    def _parse_table_alias(self, alias_tokens: Collection[TokenType] | None = None) -> exp.TableAlias | None:
+        return self._named(lambda: super(StrictParser, self)._parse_table_alias(alias_tokens))
+
+    def _named(self, parse: Callable[[], T]) -> T:
+        """AS must be followed by a name."""
+        start = self.position
+        found = parse()
+        if self.position == start + 1 and self._prev.token_type == TokenType.ALIAS:
+            self.refuse_unexpected("a name")
+        return found
+
+    def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
+        if not self.sees_kind(TokenType.L_PAREN) or self.sees_kind(TokenType.R_PAREN, ahead=1):
+            self.refuse_unexpected("a list or a query in brackets", "Write x IN (1, 2) or x IN (SELECT ...).")
+        return super()._parse_in(this, alias)
+
+    def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
+        # {a: 1} is DuckDB's.
+        return this if self.sees_kind(TokenType.L_BRACE) else super()._parse_bracket(this)
+
+    def _parse_into(self) -> exp.Into | None:
+        return None
