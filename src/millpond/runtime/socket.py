@@ -25,7 +25,7 @@ import pyarrow as pa
 from millpond.errors import InputError, MillpondError, Place, Problem, RunError, Severity
 from millpond.redact import redact
 
-SOCKET_NAME = "query.sock"
+SOCKET_NAME = "socket"
 
 # The address of a Unix socket has 104 bytes on some systems and 108 on others, the final zero included.
 ADDRESS_BYTES_MAX = 100

@@ -1,0 +1,82 @@
+"""What a command is, and the arguments that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from millpond.errors import OptionError
+from millpond.suggest import did_you_mean
+
+Arguments = argparse.Namespace
+
+
+@dataclass(frozen=True)
+class Command:
+    """A word after `millpond`: `configure` declares its arguments, `run` does the work and returns the exit code."""
+
+    name: str
+    summary: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[Arguments], int]
+
+
+class Parser(argparse.ArgumentParser):
+    """Reads the arguments of one command; a wrong one is MP310 instead of argparse's usage text."""
+
+    def __init__(self, command: Command) -> None:
+        # No abbreviations: `--stat` is a typing error with a suggestion, not silently `--state`.
+        super().__init__(prog=f"millpond {command.name}", description=command.summary, allow_abbrev=False)
+        command.configure(self)
+        self.add_argument("--debug", action="store_true", help="show stack traces and what Spark itself logs")
+
+    def read(self, words: Sequence[str]) -> Arguments:
+        """The arguments, or OptionError MP310 with the nearest flag."""
+        arguments, unknown = self.parse_known_args(words)
+        if unknown:
+            flags = [flag for action in self._actions for flag in action.option_strings]
+            word = unknown[0].partition("=")[0]
+            kind = "option" if word.startswith("-") else "argument"
+            self._refuse(f"There is no {kind} '{word}'.", did_you_mean(word, flags))
+        return arguments
+
+    def error(self, message: str) -> NoReturn:
+        self._refuse(f"{message[0].upper()}{message[1:]}.")
+
+    def _refuse(self, message: str, hint: str = "") -> NoReturn:
+        raise OptionError("MP310", message, hint=f"{hint} See: {self.prog} --help".strip())
+
+
+def add_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the SQL file")
+
+
+def add_variables(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        dest="variables",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=_variable,
+        help="the value of ${NAME} in the SQL, before the environment's; may be given several times",
+    )
+
+
+def add_state(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--state", metavar="DIR", help="the state directory (.millpond/<file name> beside the SQL file)"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=VALUE")
+    return name.strip(), value

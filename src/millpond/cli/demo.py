@@ -1,0 +1,137 @@
+"""`millpond demo`: the trading example for about half a minute, then what was computed and how to go on."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from millpond.cli.command import Arguments, Command
+from millpond.cli.demo_files import folder
+from millpond.cli.messages import print_problems
+from millpond.cli.running import leave_at_once, watch
+from millpond.cli.stopper import Stopper
+from millpond.cli.views import View, open_view
+
+if TYPE_CHECKING:
+    from millpond.errors import Problem
+    from millpond.runtime.app import App
+
+LOOK_INTERVAL_S = 0.25
+
+# What the summary shows: a heading and the query below it.
+QUESTIONS = (
+    ("Last prices", "SELECT symbol, price, quoted_at FROM market_data ORDER BY symbol LIMIT 4"),
+    ("Largest gains", "SELECT user_id, symbol, size, price, profit FROM profit ORDER BY profit DESC LIMIT 5"),
+    ("Profit by tier", "SELECT tier, positions, profit FROM profit_by_tier ORDER BY tier"),
+)
+
+
+@dataclass(frozen=True)
+class Show:
+    """How much is shown: trades and quotes, each at a rate per second, and when to end in any case."""
+
+    trades: int = 60_000
+    trades_per_s: int = 2_000
+    quotes: int = 6_000
+    quotes_per_s: int = 200
+    seconds_max: float = 120.0
+
+    @property
+    def rows(self) -> int:
+        return self.trades + self.quotes
+
+    def variables(self, out: Path) -> dict[str, str]:
+        """The variables of trading.sql."""
+        counts = {"TRADES": self.trades, "TRADE_RATE": self.trades_per_s}
+        counts |= {"QUOTES": self.quotes, "QUOTE_RATE": self.quotes_per_s}
+        return {**{name: str(count) for name, count in counts.items()}, "OUT": str(out)}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """No arguments of its own."""
+
+
+def run(arguments: Arguments) -> int:
+    with TemporaryDirectory(prefix="millpond-demo-", ignore_cleanup_errors=True) as scratch, Stopper() as stopper:
+        try:
+            failed, summary = play(Show(), Path(scratch), stopper)
+        except KeyboardInterrupt:
+            leave_at_once(stopper.exit_code)
+    print_problems(failed)
+    print(*summary, sep="\n")
+    if stopper.received is signal.SIGINT:
+        return 130
+    return 1 if failed else 0
+
+
+def play(show: Show, scratch: Path, stopper: Stopper) -> tuple[list[Problem], list[str]]:
+    """Run the example until its last row or the first signal; returns what failed and the lines of the summary."""
+    # Spark and all that comes with it.
+    from millpond.runtime.app import App
+
+    out = scratch / "out"
+    summary: list[str] = []
+    enough = threading.Event()
+    with open_view(json=False) as view:
+        view.say(f"The trading example: {show.trades:,} trades and {show.quotes:,} quotes; Ctrl-C ends it early.")
+        app = App(folder() / "trading.sql", state=scratch / "state", variables=show.variables(out), output=view.rows)
+        stopper.on_first(lambda: _end_early(view, enough))
+
+        def work() -> None:
+            app.start()
+            _wait_for_rows(app, show, enough)
+            summary.extend(_summary(app, out))
+
+        failed = watch(app, work, view, stopper, app.plan.warnings)
+    return failed, summary
+
+
+def _end_early(view: View, enough: threading.Event) -> None:
+    view.say("Ending early; once more to stop at once.")
+    enough.set()
+
+
+def _wait_for_rows(app: App, show: Show, enough: threading.Event) -> None:
+    """Until the flows have taken every row, something failed, time is up, or somebody has seen enough."""
+    until = time.monotonic() + show.seconds_max
+    while not enough.wait(LOOK_INTERVAL_S) and time.monotonic() < until and not app.failures:
+        if sum(flow.rows for flow in app.progress().flows) >= show.rows:
+            return
+
+
+def _summary(app: App, out: Path) -> Iterator[str]:
+    from millpond.rendering import text_lines
+
+    for heading, sql in QUESTIONS:
+        yield from ("", heading)
+        yield from (f"  {line}" for line in text_lines(app.query(sql).to_arrow()))
+    yield from (
+        "",
+        f"{_lines_in(out / 'enriched'):,} trades were enriched, {_lines_in(out / 'alerts'):,} raised an alert.",
+    )
+    yield from ("", *_how_to_go_on())
+
+
+def _lines_in(sink: Path) -> int:
+    return sum(file.read_bytes().count(b"\n") for file in sink.glob("*.jsonl"))
+
+
+def _how_to_go_on() -> tuple[str, ...]:
+    here = Path(folder())
+    return (
+        "All of it is one SQL file that you can copy and change:",
+        f"  cp -r {here} my-app",
+        "  millpond explain my-app/trading.sql",
+        "  millpond run my-app/trading.sql",
+        '  millpond query "SELECT * FROM profit_by_tier" --app my-app/trading.sql',
+    )
+
+
+COMMAND = Command("demo", "Run the trading example for half a minute.", configure, run)

@@ -1,0 +1,61 @@
+"""How a running app is shown: a live picture on a terminal, else lines, else JSON; one of them per run."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, TextIO
+
+from millpond.cli.lines import JsonView, LineView
+from millpond.errors import Problem
+from millpond.runtime.progress import AppProgress
+
+
+class View(Protocol):
+    """Where progress is shown. Every method may be called from several threads."""
+
+    @property
+    def rows(self) -> TextIO:
+        """Where the rows of a bare SELECT go, so that they do not disturb what is shown."""
+
+    def show(self, progress: AppProgress) -> None:
+        """Called a few times a second."""
+
+    def close(self, progress: AppProgress | None) -> None:
+        """Called once, at the end; what is shown last stays on the screen."""
+
+    def tell(self, problem: Problem) -> None:
+        """A warning or note, shown once."""
+
+    def say(self, text: str) -> None:
+        """A sentence for people; programs have the states."""
+
+
+@contextmanager
+def open_view(*, json: bool) -> Iterator[View]:
+    """The view that fits where standard error goes."""
+    with _copy(sys.stderr) as terminal:
+        if json:
+            yield JsonView(terminal, sys.stdout)
+        elif not sys.stderr.isatty():
+            yield LineView(terminal, sys.stdout)
+        else:
+            # rich takes longer to import than most commands take to run.
+            from millpond.cli.live import LiveView
+
+            yield LiveView(terminal, sys.stdout)
+
+
+@contextmanager
+def _copy(stream: TextIO) -> Iterator[TextIO]:
+    """The stream by a descriptor of its own: standard error points elsewhere for the moment in which the JVM starts."""
+    try:
+        descriptor = os.dup(stream.fileno())
+    except (OSError, io.UnsupportedOperation):
+        yield stream
+        return
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as copy:
+        yield copy

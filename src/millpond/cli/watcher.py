@@ -1,0 +1,58 @@
+"""Shows an app's progress from a thread of its own while the main thread runs the app."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
+
+from millpond.cli.views import View
+from millpond.errors import Problem, Severity
+from millpond.runtime.progress import AppProgress
+
+INTERVAL_S = 0.25
+
+
+class Watcher:
+    """Between entering and leaving, the view is redrawn four times a second; leaving shows the final state.
+
+    `told` are problems that were shown before. Errors are not told here: the command prints them at its end."""
+
+    def __init__(self, progress: Callable[[], AppProgress], view: View, told: Iterable[Problem] = ()) -> None:
+        self._progress = progress
+        self._view = view
+        self._told = set(told)
+        self._ended = threading.Event()
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join()
+        last = None if self._failure or isinstance(error, KeyboardInterrupt) else self._look()
+        self._view.close(last)
+        if self._failure is not None and error is None:
+            raise self._failure
+
+    def _watch(self) -> None:
+        try:
+            while not self._ended.wait(INTERVAL_S):
+                self._view.show(self._look())
+        except OSError:
+            # The terminal has gone; the app goes on without being watched.
+            return
+        except Exception as error:
+            self._failure = error
+
+    def _look(self) -> AppProgress:
+        progress = self._progress()
+        for problem in progress.problems:
+            if problem.severity is not Severity.ERROR and problem not in self._told:
+                self._told.add(problem)
+                self._view.tell(problem)
+        return progress
