@@ -90,4 +90,7 @@ def function_name(node: exp.Expr) -> str | None:
     """The name of a call in capitals, as it was written; None for what is no call."""
     if isinstance(node, exp.Anonymous):
         return node.name.upper()
-    return str(node.meta.get(NAME_KEY, node.sql_name())).upper() if isinstance(node, exp.Func) else None
+    # AND, CASE and CAST are functions to sqlglot.
+    if not isinstance(node, exp.Func) or isinstance(node, exp.Connector | exp.Case | exp.Cast):
+        return None
+    return str(node.meta.get(NAME_KEY, node.sql_name())).upper()

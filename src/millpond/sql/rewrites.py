@@ -1,0 +1,196 @@
+"""Comparisons with ANY, SOME and ALL, and IN as a value, in forms that Spark runs with SQL's rules for NULL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlglot import exp
+
+from millpond.sql.functions import AGGREGATES, function_name
+
+Tree = TypeVar("Tree", bound=exp.Expr)
+
+# Names that no user writes: what is compared must not be taken for a column of the subquery.
+RELATION = "_any_of"
+COLUMN = "_any_value"
+
+# In an aggregate's or window's company Spark takes no EXISTS, so order is decided by the least or greatest value.
+_LEAST_DECIDES = {(exp.GT, exp.Any), (exp.GTE, exp.Any), (exp.LT, exp.All), (exp.LTE, exp.All)}
+_GREATEST_DECIDES = {(exp.LT, exp.Any), (exp.LTE, exp.Any), (exp.GT, exp.All), (exp.GTE, exp.All)}
+
+
+def rewrite_any_all(tree: Tree) -> Tree:
+    """The tree without ANY, SOME and ALL over subqueries, and with IN that is NULL where SQL says so; a new tree."""
+    tree = tree.copy()
+    # The innermost first: a subquery is copied into what replaces the comparison with it.
+    for node in reversed(list(tree.walk(bfs=False))):
+        new = _rewritten(node)
+        if new is None:
+            continue
+        if node is tree:
+            return new  # type: ignore[return-value]
+        node.replace(new)
+    return tree
+
+
+def _rewritten(node: exp.Expr) -> exp.Expr | None:
+    if isinstance(node, exp.In) and node.args.get("query"):
+        return None if _is_filter(node) else _membership(node)
+    quantified = node.args.get("expression") if isinstance(node, exp.Binary) else None
+    if not isinstance(quantified, exp.Any | exp.All) or _query_of(quantified) is None:
+        return None
+    if _is_filter(node):
+        return _filtering(node, quantified)
+    if _rules_out_exists(node.this):
+        return _by_aggregates(node, quantified)
+    return _by_exists(node.this, _query_of(quantified), isinstance(quantified, exp.All), _comparison(node))
+
+
+def _membership(node: exp.In) -> exp.Expr:
+    """x IN (query) as a value: what x = ANY (query) is."""
+    equal = exp.EQ(this=node.this.copy(), expression=exp.Any(this=node.args["query"].copy()))
+    if _rules_out_exists(node.this):
+        return _by_aggregates(equal, equal.expression)
+    return _by_exists(node.this, _query_of(equal.expression), False, _comparison(equal))
+
+
+def _query_of(quantified: exp.Expr) -> exp.Query | None:
+    query = quantified.this
+    while isinstance(query, exp.Subquery | exp.Paren):
+        query = query.this
+    return query if isinstance(query, exp.Query) else None
+
+
+def _is_filter(node: exp.Expr) -> bool:
+    """Whether NULL here does what FALSE does: in WHERE, HAVING or ON with only AND and OR in between.
+
+    A NOT right around an IN is allowed too: Spark has its own way with NOT IN in a filter, and it is right there.
+    """
+    child, parent = node, node.parent
+    while isinstance(parent, exp.And | exp.Or | exp.Paren) or (
+        isinstance(parent, exp.Not) and isinstance(child.unnest(), exp.In)
+    ):
+        child, parent = parent, parent.parent
+    return isinstance(parent, exp.Where | exp.Having) or (isinstance(parent, exp.Join) and child.arg_key == "on")
+
+
+def _filtering(node: exp.Expr, quantified: exp.Expr) -> exp.Expr:
+    """The form for a filter, which Spark plans as a join that looks for one match."""
+    query = _query_of(quantified)
+    assert query is not None
+    for_all = isinstance(quantified, exp.All)
+    in_query = exp.In(this=node.this.copy(), query=exp.Subquery(this=query.copy()))
+    if isinstance(node, exp.EQ) and not for_all:
+        return in_query
+    if isinstance(node, exp.NEQ) and for_all:
+        return exp.Not(this=in_query)
+    compare = _comparison(node)
+    if not for_all:
+        return _exists(query, compare(_columns(1)))
+    failed = exp.Not(this=exp.func("COALESCE", _bracketed(compare(_columns(1))), exp.false()))
+    return exp.Not(this=_exists(query, failed))
+
+
+def _by_exists(
+    left: exp.Expr, query: exp.Query | None, for_all: bool, compare: Callable[[list[exp.Expr]], exp.Expr]
+) -> exp.Expr:
+    """One row decides, else an unknown comparison makes the whole unknown, else it is as with no rows at all."""
+    assert query is not None
+    compared = compare(_columns(len(left.expressions) if isinstance(left, exp.Tuple) else 1))
+    decided = exp.Not(this=_bracketed(compared.copy())) if for_all else compared.copy()
+    unknown = exp.Is(this=_bracketed(compared), expression=exp.Null())
+    return _case(_exists(query, decided), not for_all, _exists(query, unknown))
+
+
+def _by_aggregates(node: exp.Expr, quantified: exp.Expr) -> exp.Expr:
+    """The same without EXISTS: the left side stays out of the subqueries."""
+    query = _query_of(quantified)
+    assert query is not None
+    for_all = isinstance(quantified, exp.All)
+    unknown = exp.or_(
+        exp.and_(_is_null(node.this), exp.GT(this=_scalar(query, "COUNT(*)"), expression=exp.Literal.number(0))),
+        exp.GT(this=_scalar(query, f"COUNT_IF({COLUMN} IS NULL)"), expression=exp.Literal.number(0)),
+    )
+    decided = _decided_by_aggregates(node, query, for_all)
+    return _case(exp.Not(this=_bracketed(decided)) if for_all else decided, not for_all, unknown)
+
+
+def _decided_by_aggregates(node: exp.Expr, query: exp.Query, for_all: bool) -> exp.Expr:
+    """For ANY: whether some row agrees; for ALL: whether all known rows do."""
+    left, kind = node.this, (type(node), exp.All if for_all else exp.Any)
+    if kind in _LEAST_DECIDES:
+        return _with(node, _scalar(query, f"MIN({COLUMN})"))
+    if kind in _GREATEST_DECIDES:
+        return _with(node, _scalar(query, f"MAX({COLUMN})"))
+    least, greatest = _scalar(query, f"MIN({COLUMN})"), _scalar(query, f"MAX({COLUMN})")
+    if kind == (exp.EQ, exp.All):
+        return exp.and_(_with(node, least), _with(node, greatest))
+    if kind == (exp.NEQ, exp.Any):
+        return exp.or_(_with(node, least), _with(node, greatest))
+    found = exp.func("ARRAY_CONTAINS", _scalar(query, f"COLLECT_SET({COLUMN})"), left.copy())
+    return exp.Not(this=found) if isinstance(node, exp.NEQ) else found
+
+
+def _rules_out_exists(left: exp.Expr) -> bool:
+    """Whether the left side holds an aggregate or window function, which no EXISTS may refer to, outside HAVING."""
+    if isinstance(left.find_ancestor(exp.Having, exp.Select), exp.Having):
+        return False
+    return any(isinstance(n, exp.Window) or function_name(n) in AGGREGATES for n in left.walk())
+
+
+def _comparison(node: exp.Expr) -> Callable[[list[exp.Expr]], exp.Expr]:
+    """The node with the columns of a row in place of ANY or ALL; rows of several columns are compared one by one."""
+
+    def compare(columns: list[exp.Expr]) -> exp.Expr:
+        left = node.this
+        if not isinstance(left, exp.Tuple):
+            return _with(node, columns[0])
+        pairs = [exp.EQ(this=a.copy(), expression=b) for a, b in zip(left.expressions, columns, strict=True)]
+        same = exp.and_(*pairs)
+        return exp.Not(this=exp.Paren(this=same)) if isinstance(node, exp.NEQ) else same
+
+    return compare
+
+
+def _with(node: exp.Expr, right: exp.Expr) -> exp.Expr:
+    """The comparison with another right side."""
+    return type(node)(this=_bracketed(node.this.copy()), expression=right)
+
+
+def _columns(count: int) -> list[exp.Expr]:
+    return [exp.column(f"{COLUMN}{n or ''}", table=RELATION) for n in range(count)]
+
+
+def _relation(query: exp.Query, count: int = 1) -> exp.Subquery:
+    names = [exp.to_identifier(f"{COLUMN}{n or ''}") for n in range(count)]
+    alias = exp.TableAlias(this=exp.to_identifier(RELATION), columns=names)
+    return exp.Subquery(this=query.copy(), alias=alias)
+
+
+def _exists(query: exp.Query, condition: exp.Expr) -> exp.Exists:
+    count = len({c.name for c in condition.find_all(exp.Column) if c.table == RELATION}) or 1
+    rows = exp.Select(expressions=[exp.Literal.number(1)]).from_(_relation(query, count), copy=False)
+    return exp.Exists(this=rows.where(condition, copy=False))
+
+
+def _scalar(query: exp.Query, aggregate: str) -> exp.Subquery:
+    chosen: exp.Expr = exp.maybe_parse(aggregate, dialect="spark")
+    return exp.Subquery(this=exp.Select(expressions=[chosen]).from_(_relation(query), copy=False))
+
+
+def _case(decided: exp.Expr, verdict: bool, unknown: exp.Expr) -> exp.Case:
+    """The verdict where decided, NULL where unknown, else the opposite."""
+    cases = [(decided, exp.Boolean(this=verdict)), (unknown, exp.Null())]
+    ifs = [exp.If(this=condition, true=value) for condition, value in cases]
+    return exp.Case(ifs=ifs, default=exp.Boolean(this=not verdict))
+
+
+def _is_null(node: exp.Expr) -> exp.Expr:
+    return exp.Is(this=_bracketed(node.copy()), expression=exp.Null())
+
+
+def _bracketed(node: exp.Expr) -> exp.Expr:
+    # AND and OR are functions to sqlglot.
+    plain = exp.Column | exp.Literal | exp.Paren | exp.Func | exp.Subquery
+    return node if isinstance(node, plain) and not isinstance(node, exp.Connector) else exp.Paren(this=node)
