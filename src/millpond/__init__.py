@@ -1,1 +1,26 @@
 """Millpond: SQL tables kept up to date from streams, files and databases, on Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millpond.runtime.app import App
+    from millpond.runtime.result import Result
+
+__all__ = ["App", "Result", "__version__"]
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # The command line must answer `check` without importing pyspark: the app is imported when it is first named.
+    if name == "App":
+        from millpond.runtime.app import App
+
+        return App
+    if name == "Result":
+        from millpond.runtime.result import Result
+
+        return Result
+    raise AttributeError(f"module 'millpond' has no attribute {name!r}")

@@ -79,7 +79,8 @@ class StreamPlan:
 @dataclass(frozen=True)
 class TablePlan:
     """A table: `spec` is what the store makes (types may be unknown in a table made AS SELECT: Spark tells at start);
-    `query` is over BATCH for a loaded one and over tables for a view; `definition` tells whether it has changed."""
+    `query` is over BATCH for a loaded one and over tables for a view; `definition` tells whether it has changed, and
+    `replaces` that CREATE OR REPLACE accepts what that loses."""
 
     name: str
     kind: TableKind
@@ -91,6 +92,7 @@ class TablePlan:
     reads: tuple[Access, ...] = ()
     refresh: str = ""
     watch: bool = False
+    replaces: bool = False
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 

@@ -1,0 +1,128 @@
+"""A batch's partial aggregates merged, group by group, into the running ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import localcontext
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.contracts.table import WriteTable
+from millpond.errors import TableError
+from millpond.plan.model import Accumulator, AggregatePlan, Final
+
+# The group of an aggregate without GROUP BY: one row.
+ONE = "g"
+
+
+def with_one_group(partials: pa.Table, plan: AggregatePlan) -> pa.Table:
+    """Give an aggregate without GROUP BY its constant group column."""
+    if plan.groups:
+        return partials
+    return partials.add_column(0, ONE, pa.array([0] * partials.num_rows, pa.int8()))
+
+
+def group_columns(plan: AggregatePlan) -> tuple[str, ...]:
+    """The key of the companion table."""
+    return plan.groups or (ONE,)
+
+
+def merge(companion: WriteTable, partials: pa.Table, plan: AggregatePlan) -> pa.Table:
+    """The touched groups with this batch in them, in the companion's columns; not yet written."""
+    groups = list(group_columns(plan))
+    held = companion.lookup(partials.select(groups))
+    where = _positions(partials.select(groups), held.select(groups))
+    before = held.take(where)
+    columns = {name: partials[name] for name in groups}
+    for accumulator in plan.accumulators:
+        columns[accumulator.name] = _merged(accumulator, before[accumulator.name], partials[accumulator.name])
+    return pa.table(columns)
+
+
+def finals(merged: pa.Table, plan: AggregatePlan, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Groups and the user's aggregates, got from the accumulators."""
+    columns = {name: merged[name] for name in group_columns(plan)}
+    for final in plan.finals:
+        columns[final.name] = _final(final, merged, types[final.name])
+    return pa.table(columns)
+
+
+def _positions(wanted: pa.Table, held: pa.Table) -> pa.Array:
+    """For each wanted group the row of `held` that has it, or NULL; NULL equals NULL in a group."""
+    names = wanted.column_names
+    left = pl.from_arrow(wanted)
+    right = pl.from_arrow(held)
+    assert isinstance(left, pl.DataFrame)
+    assert isinstance(right, pl.DataFrame)
+    found = left.with_row_index("__l").join(right.with_row_index("__r"), on=names, how="left", nulls_equal=True)
+    return found.sort("__l")["__r"].to_arrow().cast(pa.int64())
+
+
+def _merged(accumulator: Accumulator, before: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
+    if accumulator.merge == "sum":
+        return _added(before, now)
+    if pa.types.is_floating(now.type):
+        return _extreme_float(accumulator.merge, before, now)
+    better = pc.less(now, before) if accumulator.merge == "min" else pc.greater(now, before)
+    take_now = pc.or_kleene(pc.is_null(before), pc.fill_null(better, False))
+    return pc.if_else(take_now, now, before)
+
+
+def _added(before: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Their sum, where NULL is nothing; too large a sum is an error, as in Spark."""
+    try:
+        total = pc.add_checked(before, now)
+        if total.type != now.type:
+            total = total.cast(now.type)
+    except pa.ArrowInvalid as error:
+        hint = "Cast the argument of SUM to a wider type."
+        raise TableError("MP408", "A sum is too large for its type.", hint=hint) from error
+    return pc.coalesce(total, now, before)
+
+
+def _extreme_float(which: str, before: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
+    """NaN is larger than every number, as in Spark."""
+    if which == "min":
+        smaller = pc.min_element_wise(before, now, skip_nulls=True)
+        return pc.if_else(pc.fill_null(pc.is_nan(before), False), pc.coalesce(now, before), smaller)
+    any_nan = pc.or_kleene(pc.fill_null(pc.is_nan(before), False), pc.fill_null(pc.is_nan(now), False))
+    return pc.if_else(any_nan, pa.scalar(float("nan"), now.type), pc.max_element_wise(before, now, skip_nulls=True))
+
+
+def _final(final: Final, merged: pa.Table, type_: pa.DataType) -> pa.ChunkedArray:
+    first = merged[final.accumulators[0]]
+    if final.how == "count":
+        return pc.fill_null(first, 0).cast(type_)
+    if final.how == "avg":
+        return _average(first, merged[final.accumulators[1]], type_)
+    return first.cast(type_)
+
+
+def _average(total: pa.ChunkedArray, count: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    """Sum by count; of decimals exactly, rounded half up to the type's scale."""
+    some = pc.greater(count, 0)
+    if not pa.types.is_decimal(type_):
+        divided = pc.divide(total.cast(pa.float64()), pc.if_else(some, count, 1).cast(pa.float64()))
+        return pc.if_else(some, divided, pa.scalar(None, pa.float64()))
+    shift = 10 ** (type_.scale - total.type.scale)
+    with localcontext(prec=80):
+        averages = [
+            None if value is None or not number else _half_up(int(value.scaleb(total.type.scale)) * shift, number)
+            for value, number in zip(total.to_pylist(), count.to_pylist(), strict=True)
+        ]
+    return pa.chunked_array([_decimals(averages, type_)])
+
+
+def _half_up(numerator: int, count: int) -> int:
+    quotient, remainder = divmod(abs(numerator), count)
+    rounded = quotient + (2 * remainder >= count)
+    return rounded if numerator >= 0 else -rounded
+
+
+def _decimals(unscaled: list[int | None], type_: pa.DataType) -> pa.Array:
+    whole = pa.array(unscaled, pa.decimal128(38, 0))
+    buffers = whole.buffers()
+    # The same 128-bit integers under another scale: no arithmetic, nothing can be rounded.
+    return pa.Array.from_buffers(type_, len(whole), buffers)

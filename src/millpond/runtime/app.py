@@ -1,0 +1,216 @@
+"""An app: a SQL file with its state directory, run from Python or the command line."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from pyspark.sql import SparkSession
+
+from millpond.contracts.table import Table
+from millpond.errors import FlowError, InputError, MillpondError, NotYetError, SqlError, TableError
+from millpond.plan.model import Plan
+from millpond.runtime.asking import ask
+from millpond.runtime.planning import plan_file, plan_text
+from millpond.runtime.progress import AppProgress
+from millpond.runtime.queries import Queries, bind_against, the_query
+from millpond.runtime.result import Result
+from millpond.runtime.running import Running
+from millpond.runtime.state import default_state
+from millpond.runtime.transaction import AppTransaction
+from millpond.runtime.work import Work
+from millpond.settings import load_settings
+from millpond.sql.statements import Describe, Explain, Show
+from millpond.suggest import did_you_mean
+from millpond.units import parse_duration
+
+CHECK_S = 0.05
+
+
+class App:
+    """`App("app.sql")` for a file, `App(sql="...")` for text, `App(spark=session)` to bring a session. Without `state`
+    a text has a temporary state directory, gone at `stop`. Work on tables alone starts no Spark.
+
+    Raises InputError, with all its problems, for a file that `check` would refuse."""
+
+    def __init__(
+        self,
+        file: str | Path | None = None,
+        *,
+        sql: str | None = None,
+        state: str | Path | None = None,
+        variables: Mapping[str, str] | None = None,
+        spark: SparkSession | None = None,
+        settings: Mapping[str, str] | None = None,
+        accept: bool = False,
+        output: TextIO | None = None,
+    ) -> None:
+        if file is not None and sql is not None:
+            raise SqlError("MP310", "An app is a file or a text, not both.", hint="Give one of file and sql.")
+        self.plan = _plan(file, sql or "", variables, settings)
+        self._state_path = Path(state) if state is not None else default_state(Path(file)) if file else None
+        self._session = spark
+        self._accept = accept
+        self._output = output
+        self._lock = threading.RLock()
+        self._running: Running | None = None
+        self._queries: Queries | None = None
+        self._failures: tuple[MillpondError, ...] = ()
+
+    # Running
+
+    def run_once(self) -> None:
+        """Load tables, run every flow until it has taken what its source held at the start, and stop. Raises what
+        failed, after the rest has run."""
+        running = self._open()
+        try:
+            running.start_up(drain=True)
+        finally:
+            self.stop()
+        self._raise_failures()
+
+    def start(self) -> None:
+        """Start up and go on in the background; returns when every flow has caught up."""
+        running = self._open()
+        running.start_up(drain=False)
+        if not running.context.stopping.is_set():
+            running.go_on()
+
+    def wait(self) -> None:
+        """Block until the app is stopped, or until everything in it has failed."""
+        while (running := self._running) is not None and running.state == "running" and not running.ended:
+            time.sleep(CHECK_S)
+
+    def wait_ready(self, timeout: str | float = "60s") -> None:
+        """Block until tables are loaded and flows run; MP703 when that takes longer."""
+        limit = parse_duration(timeout) / 1_000_000 if isinstance(timeout, str) else timeout
+        deadline = time.monotonic() + limit
+        while not self._open().ready:
+            self._raise_failures()
+            if time.monotonic() > deadline:
+                raise FlowError(
+                    "MP703", f"The app was not ready in {timeout}.", hint="See app.stats() for what it waits for."
+                )
+            time.sleep(CHECK_S)
+
+    def stop(self) -> None:
+        """Finish the batches under way, stop, and let go of the state directory; harmless when not running."""
+        running = self._running
+        if running is None:
+            return
+        running.stop()
+        with self._lock:
+            if self._running is running:
+                self._failures = running.failures
+                running.close(stop_spark=self._session is None)
+                self._running, self._queries = None, None
+
+    def request_stop(self) -> None:
+        """Ask for a stop from a signal handler: flows that have not begun do not begin."""
+        if self._running is not None:
+            self._running.context.stopping.set()
+
+    def __enter__(self) -> App:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    @property
+    def failures(self) -> tuple[MillpondError, ...]:
+        """What has failed, in the order of the plan."""
+        return self._running.failures if self._running is not None else self._failures
+
+    def _raise_failures(self) -> None:
+        if self.failures:
+            problems = [p for failure in self.failures for p in failure.problems]
+            raise type(self.failures[0]).of(problems)
+
+    # Asking and changing
+
+    def progress(self) -> AppProgress:
+        """Figures of this moment; callable from any thread."""
+        running = self._running
+        return running.progress() if running is not None else AppProgress(self.plan.name, "stopped", 0.0)
+
+    def stats(self) -> dict[str, object]:
+        """The same, as plain data."""
+        return self.progress().as_json()
+
+    def tables(self) -> tuple[str, ...]:
+        """The names of the tables."""
+        store = self._open().context.store
+        return tuple(n for n in store.names() if not store.table(n).spec.hidden)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.lower() in {n.lower() for n in self.tables()}
+
+    def table(self, name: str) -> Table:
+        """A table by name, in any case."""
+        store = self._open().context.store
+        try:
+            return store.table(name)
+        except KeyError:
+            message = f"There is no table '{name}'."
+            raise TableError("MP201", message, hint=did_you_mean(name, self.tables())) from None
+
+    def query(self, sql: str, parameters: Sequence[Any] | None = None) -> Result:
+        """Rows of a SELECT over tables, or of SHOW, DESCRIBE, EXPLAIN."""
+        running = self._open()
+        plan = bind_against(running.context.store, sql, self.plan.settings)
+        shot = the_query(plan)
+        if isinstance(shot.statement, Show | Describe | Explain):
+            return Result(ask(shot.statement, self.plan, running.context.store, running.progress()))
+        assert shot.query is not None
+        with self._lock:
+            if self._queries is None:
+                self._queries = Queries(running.context.store, running.views)
+        return Result(self._queries.answer(shot.query, parameters or ()))
+
+    def execute(self, sql: str) -> int:
+        """Run statements that change tables, each at once (BEGIN ... COMMIT as one); returns the rows changed."""
+        with self.transaction() as tx:
+            return tx.execute(sql)
+
+    @contextmanager
+    def transaction(self) -> Iterator[AppTransaction]:
+        """Several changes that become visible together, or not at all when the block raises."""
+        running = self._open()
+        context = running.context
+        with context.store.begin() as tx:
+            work = Work(context, tx, running.views)
+            yield AppTransaction(tx, work, lambda sql: bind_against(context.store, sql, self.plan.settings))
+            work.refresh()
+            tx.commit()
+
+    def _open(self) -> Running:
+        with self._lock:
+            if self._running is None:
+                running = Running(self.plan, self._state_path, self._session, self._output)
+                try:
+                    running.prepare(accept=self._accept)
+                except BaseException:
+                    running.close(stop_spark=self._session is None)
+                    raise
+                self._running = running
+            return self._running
+
+
+def _plan(
+    file: str | Path | None, sql: str, variables: Mapping[str, str] | None, settings: Mapping[str, str] | None
+) -> Plan:
+    if file is not None:
+        plan = plan_file(Path(file), variables=variables, settings=settings)
+    else:
+        plan = plan_text(sql, variables=variables, settings=load_settings(settings or {}, os.environ))
+    if plan.errors:
+        raise InputError.of(plan.errors)
+    if plan.not_yet:
+        raise NotYetError.of(plan.not_yet)
+    return plan

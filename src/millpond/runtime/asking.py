@@ -1,0 +1,105 @@
+"""SHOW, DESCRIBE and EXPLAIN: an app's own figures as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from millpond import registry
+from millpond.contracts.table import Store
+from millpond.errors import BindError
+from millpond.options import Option
+from millpond.plan.explain import explain_text
+from millpond.plan.model import Plan
+from millpond.runtime.progress import AppProgress, FlowProgress, SourceProgress, TableProgress
+from millpond.schema import TIMESTAMP, type_name
+from millpond.settings import SETTINGS
+from millpond.sql.statements import Describe, Explain, Show, Statement
+from millpond.suggest import did_you_mean
+
+
+def ask(statement: Statement, plan: Plan, store: Store, progress: AppProgress) -> pa.Table:
+    """The answer to a SHOW, DESCRIBE or EXPLAIN."""
+    if isinstance(statement, Show):
+        return _show(statement, plan, progress)
+    if isinstance(statement, Describe):
+        return _describe(statement, store, plan)
+    assert isinstance(statement, Explain)
+    return pa.table({"plan": explain_text(plan).splitlines()})
+
+
+def _show(statement: Show, plan: Plan, progress: AppProgress) -> pa.Table:
+    kind = statement.kind.upper()
+    if kind == "TABLES":
+        return _rows(progress.tables, TableProgress)
+    if kind == "FLOWS":
+        return _rows(progress.flows, FlowProgress)
+    if kind == "SOURCES":
+        return _rows(progress.sources, SourceProgress)
+    if kind == "STREAMS":
+        streams = [(s.name, plan.source(s.source).spec.shown, s.derived) for s in plan.streams]
+        return _table(("name", "source", "derived"), streams)
+    if kind == "VIEWS":
+        return _table(("name", "refresh"), [(t.name, t.refresh) for t in plan.tables if t.kind == "view"])
+    if kind == "CONNECTORS":
+        found = [(kind_, name) for kind_ in ("source", "sink", "backend") for name in registry.names(kind_)]
+        return _table(("kind", "name"), found)
+    return _table(("name", "kind", "default", "help"), [_option(o) for o in _options(statement)])
+
+
+def _options(statement: Show) -> Sequence[Option]:
+    """OPTIONS FOR a source, sink or backend; `app` for the settings."""
+    wanted = statement.subject.key if statement.subject else "app"
+    if wanted == "app":
+        return SETTINGS
+    for kind in ("source", "sink", "backend"):
+        if wanted in registry.names(kind):
+            found: Sequence[Option] = registry.find(kind, wanted).options
+            return found
+    names = [n for kind in ("source", "sink", "backend") for n in registry.names(kind)]
+    place = statement.subject.place if statement.subject else statement.place
+    raise BindError("MP308", f"There is no connector '{wanted}'.", place=place, hint=did_you_mean(wanted, names))
+
+
+def _option(option: Option) -> tuple[str, str, str | None, str]:
+    return option.name, option.kind.name, option.default, option.help
+
+
+def _describe(statement: Describe, store: Store, plan: Plan) -> pa.Table:
+    name = statement.name.text
+    known = {n.lower(): n for n in store.names()}
+    if name.lower() in known:
+        table = store.table(name)
+        key = {k.lower() for k in table.schema.key}
+        rows: list[tuple[Any, ...]] = [
+            (c.name, type_name(c.type), c.nullable, c.name.lower() in key, c.default) for c in table.schema
+        ]
+        if statement.extended:
+            figures = {"backend": table.spec.backend, **asdict(table.stats())}
+            rows += [(f"# {n}", str(v), None, None, None) for n, v in figures.items()]
+        return _table(("column", "type", "nullable", "key", "default"), rows)
+    stream = next((s for s in plan.streams if s.name.lower() == name.lower()), None)
+    if stream is None:
+        hint = did_you_mean(name, [*known.values(), *(s.name for s in plan.streams)])
+        raise BindError("MP201", f"There is no table or stream '{name}'.", place=statement.name.place, hint=hint)
+    columns = [(c.name, type_name(c.type), c.nullable, False, None) for c in stream.columns or ()]
+    return _table(("column", "type", "nullable", "key", "default"), columns)
+
+
+def _rows(items: Sequence[Any], kind: type) -> pa.Table:
+    names = [f.name for f in fields(kind)]
+    table = _table(names, [tuple(asdict(item)[n] for n in names) for item in items])
+    if "updated_at" not in names:
+        return table
+    moments = [None if i.updated_at is None else datetime.fromtimestamp(i.updated_at, UTC) for i in items]
+    return table.set_column(names.index("updated_at"), "updated_at", pa.array(moments, TIMESTAMP))
+
+
+def _table(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+    arrays = [pa.array(list(c)) if rows else pa.array([], pa.string()) for c in columns]
+    return pa.table([a.cast(pa.string()) if pa.types.is_null(a.type) else a for a in arrays], names=list(names))

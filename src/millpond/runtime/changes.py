@@ -1,0 +1,160 @@
+"""Statements that change tables at once, without a stream: INSERT, UPSERT, UPDATE, DELETE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from millpond.contracts.table import WriteTable
+from millpond.errors import MillpondError
+from millpond.plan.model import BATCH, OneShot
+from millpond.runtime.access import arrow_frame
+from millpond.runtime.evaluate import constant
+from millpond.runtime.spark_errors import translate
+from millpond.runtime.work import Work
+from millpond.sql.nodes import Default
+from millpond.sql.statements import Assignment, Delete, Insert, Name, Update, Upsert
+
+ROW_NUMBER = "__mp_row"
+
+
+def change(work: Work, shot: OneShot) -> int:
+    """Run one statement in a transaction; returns the rows changed, and an error carries the statement's place."""
+    statement = shot.statement
+    try:
+        changed = RUNNERS[type(statement)](work, shot)
+    except MillpondError as error:
+        raise error.at(statement.place) from error
+    except Exception as error:
+        raise translate(error, statement.place) from error
+    if changed:
+        work.mark_changed(_target(statement))
+    return changed
+
+
+def _target(statement: Any) -> str:
+    name = statement.table if isinstance(statement, Update | Delete) else statement.target
+    return str(name)
+
+
+def _insert(work: Work, shot: OneShot) -> int:
+    assert isinstance(shot.statement, Insert)
+    table = work.table(_target(shot.statement))
+    return table.insert(_rows(work, shot, table))
+
+
+def _upsert(work: Work, shot: OneShot) -> int:
+    assert isinstance(shot.statement, Upsert)
+    table = work.table(_target(shot.statement))
+    return table.upsert(_rows(work, shot, table))
+
+
+def _rows(work: Work, shot: OneShot, table: WriteTable) -> Any:
+    """The rows of VALUES as dicts (a DEFAULT is left out), or of a query as Arrow, under the target's names."""
+    statement = shot.statement
+    assert isinstance(statement, Insert | Upsert)
+    names = [table.schema[n.text].name for n in statement.columns] if statement.columns else list(table.schema.names)
+    if shot.query is not None:
+        return work.query(shot.query).toArrow().rename_columns(names)
+    assert statement.rows is not None
+    return [
+        {n: constant(work.views.spark, v) for n, v in zip(names, row, strict=True) if not isinstance(v, Default)}
+        for row in statement.rows
+    ]
+
+
+def _update(work: Work, shot: OneShot) -> int:
+    statement = shot.statement
+    assert isinstance(statement, Update)
+    table = work.table(statement.table.text)
+    sets = {table.schema[a.column.text].name: _value(table, a) for a in statement.assignments}
+    if not _needs_spark(statement.where, *sets.values()):
+        own = _own_names(statement.table, statement.alias)
+        plain = {name: _unqualified(value, own) for name, value in sets.items()}
+        return table.update(_unqualified(statement.where, own) if statement.where else None, plain)
+    rows = table.to_arrow()
+    new = _selected(work, statement, rows, sets)
+    if not new.num_rows:
+        return 0
+    picked = rows.take(new[ROW_NUMBER])
+    for name in sets:
+        column = new[name].cast(table.schema[name].type)
+        picked = picked.set_column(table.schema.position(name), table.schema.arrow().field(name), column)
+    return _swap(table, rows, new[ROW_NUMBER], picked)
+
+
+def _delete(work: Work, shot: OneShot) -> int:
+    statement = shot.statement
+    assert isinstance(statement, Delete)
+    table = work.table(statement.table.text)
+    if not _needs_spark(statement.where):
+        own = _own_names(statement.table, statement.alias)
+        return table.delete(_unqualified(statement.where, own) if statement.where else None)
+    rows = table.to_arrow()
+    gone = _selected(work, statement, rows, {})
+    return _swap(table, rows, gone[ROW_NUMBER], rows.slice(0, 0)) if gone.num_rows else 0
+
+
+RUNNERS: dict[type, Callable[[Work, OneShot], int]] = {
+    Insert: _insert,
+    Upsert: _upsert,
+    Update: _update,
+    Delete: _delete,
+}
+
+
+def _value(table: WriteTable, assignment: Assignment) -> exp.Expression:
+    if not isinstance(assignment.value, Default):
+        return assignment.value
+    default = table.schema[assignment.column.text].default
+    return exp.maybe_parse(default, dialect="spark") if default else exp.null()
+
+
+def _needs_spark(*expressions: exp.Expression | None) -> bool:
+    """Subqueries over other tables are Spark's work; everything else the table evaluates itself."""
+    return any(e is not None and e.find(exp.Select) is not None for e in expressions)
+
+
+def _own_names(table: Name, alias: Name | None) -> set[str]:
+    return {table.key} | ({alias.key} if alias else set())
+
+
+def _unqualified(expression: exp.Expression, own: set[str]) -> exp.Expression:
+    """`users.tier` as `tier`, for an expression over one table."""
+
+    def strip(node: exp.Expression) -> exp.Expression:
+        if isinstance(node, exp.Column) and node.table.lower() in own:
+            return exp.column(node.this.copy())
+        return node
+
+    return expression.transform(strip)
+
+
+def _selected(work: Work, statement: Update | Delete, rows: pa.Table, sets: dict[str, exp.Expression]) -> pa.Table:
+    """The numbers of the rows for which WHERE holds, with the new values: one query on Spark."""
+    numbered = rows.append_column(ROW_NUMBER, pa.array(range(rows.num_rows), pa.int64()))
+    alias = (statement.alias or statement.table).text
+    values = [exp.alias_(value.copy(), name, quoted=True) for name, value in sets.items()]
+    query = exp.select(exp.column(ROW_NUMBER, table=alias, quoted=True), *values)
+    query = query.from_(exp.alias_(exp.to_table(BATCH), alias, table=True, quoted=True))
+    if statement.where is not None:
+        query = query.where(statement.where.copy())
+    return work.query(query, arrow_frame(work.views.session, numbered)).toArrow()
+
+
+def _swap(table: WriteTable, rows: pa.Table, positions: pa.ChunkedArray, new: pa.Table) -> int:
+    """Put `new` in the place of the rows at `positions`; a collision of keys is the insert's error."""
+    count = len(positions)
+    key = [table.schema[name].name for name in table.schema.key]
+    if key:
+        table.delete(keys=rows.take(positions).select(key))
+        if new.num_rows:
+            table.insert(new)
+        return count
+    mask = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), value_set=positions.combine_chunks()))
+    table.replace(pa.concat_tables([rows.filter(mask), new]))
+    return count

@@ -1,0 +1,52 @@
+"""What the parts of a running app share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from millpond.contracts.sink import Sink
+from millpond.contracts.table import Store
+from millpond.plan.model import Plan, SourcePlan, TableKind, TablePlan
+from millpond.runtime.access import Exchange
+from millpond.runtime.dead_letters import Letters
+from millpond.runtime.state import StateFolder
+
+
+@dataclass
+class Context:
+    """One app's plan, store and state; Spark starts when `spark()` is first called."""
+
+    plan: Plan
+    store: Store
+    state: StateFolder
+    exchange: Exchange
+    spark: Callable[[], SparkSession]
+    sinks: dict[str, Sink] = field(default_factory=dict)
+    table_states: dict[str, str] = field(default_factory=dict)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def letters(self, flow: str, source: SourcePlan) -> Letters:
+        """Where the dead letters of a flow or load go."""
+        return Letters(flow, source.spec.shown, self.plan.settings["dead.letters.max"])
+
+    def views_of(self, tables: set[str]) -> tuple[TablePlan, ...]:
+        """The views that read any of these tables, directly or through other views, in the order of refreshing."""
+        touched = {name.lower() for name in tables}
+        found = []
+        for table in self.plan.tables:
+            if table.kind is TableKind.VIEW and touched & {a.table.lower() for a in table.reads}:
+                found.append(table)
+                touched.add(table.name.lower())
+        return tuple(found)
+
+    def inputs_of(self, tables: set[str]) -> set[str]:
+        """These tables and all that their views read, in lower case."""
+        wanted = {name.lower() for name in tables}
+        for table in reversed(self.plan.tables):
+            if table.kind is TableKind.VIEW and table.name.lower() in wanted:
+                wanted |= {a.table.lower() for a in table.reads}
+        return wanted

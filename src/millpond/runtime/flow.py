@@ -1,0 +1,186 @@
+"""One flow: a stream and the statements it drives, batch by batch."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from millpond.contracts.source import StreamReader
+from millpond.errors import FlowError, MillpondError
+from millpond.plan.model import FlowPlan, SourcePlan, StepKind
+from millpond.registry import find
+from millpond.runtime.access import Views
+from millpond.runtime.batch import Batch, read_batch
+from millpond.runtime.context import Context
+from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
+from millpond.runtime.ledger import flow_entry, flow_key, require_agreement
+from millpond.runtime.progress import FAILED, FINISHED, RUNNING, STOPPED, WAITING, Meter
+from millpond.runtime.spark_errors import translate
+from millpond.runtime.steps import BatchRun, run_step
+from millpond.runtime.work import Work
+
+
+class Stopping(Exception):
+    """Raised inside a batch that begins while the flow is being stopped: Spark runs it again at the next start."""
+
+
+class Flow:
+    """States: waiting -> running -> finished (caught up, `--once`) | stopped | failed. Batches come from one thread at
+    a time; `stop` lets the batch under way end first."""
+
+    def __init__(self, plan: FlowPlan, context: Context) -> None:
+        self.plan = plan
+        self.source: SourcePlan = context.plan.source(plan.source)
+        self.state = WAITING
+        self.error: MillpondError | None = None
+        self.meter = Meter()
+        self.reader: StreamReader | None = None
+        self._context = context
+        self._query: StreamingQuery | None = None
+        self._views: Views | None = None
+        self._gate = threading.Lock()
+        self._stopping = False
+        self._fed = threading.Event()
+        self._writes = self._tables_written()
+
+    @property
+    def folder(self) -> str:
+        return str(self._context.state.flow(self.plan.id))
+
+    def _tables_written(self) -> tuple[str, ...]:
+        written = {s.target for s in self.plan.steps if s.kind is not StepKind.SINK}
+        companions = {s.aggregate.companion for s in self.plan.steps if s.aggregate}
+        views = {v.name for v in self._context.views_of(written)}
+        return tuple(sorted(n.lower() for n in written | companions | views | {DEAD_LETTERS}))
+
+    def open(self) -> None:
+        """Open the source; raises when it is not there, or when checkpoint and tables do not belong together."""
+        folder = self._context.state.flow(self.plan.id)
+        folder.mkdir(parents=True, exist_ok=True)
+        require_agreement(self.plan, flow_entry(self._context.store, self.plan.id), folder / "checkpoint")
+        plugin = find("source", self.source.type)
+        self.reader = plugin.open_stream(self.source.spec, folder / "source")
+
+    def catch_up(self, *, drain: bool) -> None:
+        """Take what the source holds now, then return; `drain`: a bounded source gives all it has."""
+        assert self.reader is not None
+        self.state = RUNNING
+        self.reader.poll(final=drain)
+        self._start(once=True)
+        assert self._query is not None
+        try:
+            self._query.awaitTermination()
+        except Exception as error:
+            self._failed(error)
+        if self.state == RUNNING:
+            self.state = FINISHED
+
+    def start(self) -> None:
+        """Go on from here until stopped."""
+        self.state = RUNNING
+        self._start(once=False)
+
+    def _start(self, *, once: bool) -> None:
+        assert self.reader is not None
+        spark = self._context.spark()
+        writer = self.reader.stream(spark).writeStream.queryName(f"millpond {self.plan.name}")
+        writer = writer.foreachBatch(self._on_batch).option("checkpointLocation", f"file://{self.folder}/checkpoint")
+        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="0 seconds")
+        self._query = writer.start()
+
+    def poll(self) -> None:
+        """Let the source look for new records, unless the flow still works on what it was given."""
+        if self.reader is not None and self.state == RUNNING and not self._fed.is_set() and self.reader.poll():
+            self._fed.set()
+
+    def watch(self) -> None:
+        """Notice that Spark ended the query by itself."""
+        query = self._query
+        if self.state == RUNNING and query is not None and not query.isActive and not self._stopping:
+            self._failed(query.exception() or FlowError("MP705", "Spark ended the flow."))
+
+    def stop(self) -> None:
+        """Let the batch under way finish, then stop between batches: stopping Spark inside one interrupts Python."""
+        self._stopping = True
+        with self._gate:
+            if self._query is not None and self._query.isActive:
+                self._query.stop()
+        if self.state in (RUNNING, WAITING):
+            self.state = STOPPED
+
+    def _on_batch(self, raw: DataFrame, batch_id: int) -> None:
+        # Batches of a flow never overlap, so only `stop` can hold the gate; waiting for it here would block both.
+        if self._stopping or not self._gate.acquire(blocking=False):
+            raise Stopping
+        try:
+            self._run_batch(raw, batch_id)
+        except Exception as error:
+            self._failed(error)
+            raise
+        finally:
+            self._fed.clear()
+            self._gate.release()
+
+    def _run_batch(self, raw: DataFrame, batch_id: int) -> None:
+        assert self.reader is not None
+        started = time.monotonic()
+        if flow_entry(self._context.store, self.plan.id).batch >= batch_id:
+            self.reader.committed(batch_id)
+            return
+        batch = read_batch(self.reader, raw, batch_id)
+        try:
+            staged = self._commit(batch, raw)
+        finally:
+            batch.release()
+        for entry in staged:
+            self._context.sinks[entry["sink"]].publish(entry["staged"])
+        self.reader.committed(batch_id)
+        self.meter.add(batch.rows + batch.bad.num_rows, time.monotonic() - started)
+
+    def _commit(self, batch: Batch, raw: DataFrame) -> list[dict[str, Any]]:
+        """All statements in order, then one commit that also says that this batch is done."""
+        with self._context.store.begin(locks=self._writes) as tx:
+            work = Work(self._context, tx, self._session_views(raw))
+            letters = self._context.letters(self.plan.name, self.source)
+            run = BatchRun(self.plan, batch, work, letters)
+            self._bad_records(run)
+            for step in self.plan.steps:
+                try:
+                    run_step(run, step)
+                except Exception as error:
+                    raise translate(error, step.place) from error
+            work.refresh()
+            tx.put(flow_key(self.plan.id), {"batch": batch.id, "sinks": run.staged})
+            tx.commit()
+        return run.staged
+
+    def _bad_records(self, run: BatchRun) -> None:
+        bad, policy = run.batch.bad, self.plan.options.get("on.bad.record", "dead-letter")
+        if not bad.num_rows or policy == "skip":
+            return
+        if policy == "fail":
+            reason = bad["_mp_bad"][0].as_py()
+            hint = "Repair the record, or set 'on.bad.record' to 'dead-letter' or 'skip'."
+            raise FlowError("MP504", f"A record of {self.source.spec.shown} cannot be read: {reason}", hint=hint)
+        run.letters.add_bad_records(run.work.tx, bad)
+
+    def _session_views(self, raw: DataFrame) -> Views:
+        # Spark gives each streaming query a session of its own, kept for all its batches.
+        if self._views is None:
+            session = raw.sparkSession
+            self._views = Views(lambda: session, self._context.exchange, "mp")
+        return self._views
+
+    def fail(self, error: MillpondError) -> None:
+        """The flow cannot begin."""
+        self.error = error
+        self.state = FAILED
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, Stopping) or self._stopping or self.error is not None:
+            return
+        self.fail(translate(error))

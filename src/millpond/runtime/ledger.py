@@ -1,0 +1,57 @@
+"""What is done: the last batch of each flow, the one-shot statements, the loads; all in the commits themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millpond.contracts.table import Store
+from millpond.errors import StateError
+from millpond.plan.model import FlowPlan
+
+FLOW, ONCE, LOAD, DEFINITION = "flow:", "once:", "load:", "definition:"
+
+
+@dataclass(frozen=True)
+class FlowEntry:
+    """The last batch that is in the tables (-1: none), and what its sinks had to publish."""
+
+    batch: int = -1
+    sinks: tuple[dict[str, Any], ...] = ()
+
+
+def flow_key(flow_id: str) -> str:
+    return FLOW + flow_id
+
+
+def flow_entry(store: Store, flow_id: str) -> FlowEntry:
+    """A flow's entry; that of a new flow says that nothing is done."""
+    found = store.get(flow_key(flow_id))
+    return FlowEntry() if found is None else FlowEntry(found["batch"], tuple(found["sinks"]))
+
+
+def require_agreement(flow: FlowPlan, entry: FlowEntry, checkpoint: Path) -> None:
+    """MP809 unless Spark's checkpoint and the tables' ledger can belong together.
+
+    Spark writes a batch's offsets before the batch runs and its commit after ours: the ledger is never ahead of the
+    offsets and never behind the commits."""
+    planned, committed = _last(checkpoint / "offsets"), _last(checkpoint / "commits")
+    if committed <= entry.batch <= planned:
+        return
+    if entry.batch > planned:
+        what = f"its tables hold batch {entry.batch}, and its checkpoint knows batches up to {planned} only"
+    else:
+        what = f"its checkpoint has finished batch {committed}, and its tables hold batches up to {entry.batch} only"
+    message = f"The flow '{flow.name}' cannot go on: {what}."
+    hint = (
+        "One of them was restored or removed alone. Restore both from the same moment, or start over with another "
+        f"--state. The checkpoint is {checkpoint}."
+    )
+    raise StateError("MP809", message, place=flow.steps[0].place if flow.steps else None, hint=hint)
+
+
+def _last(folder: Path) -> int:
+    if not folder.is_dir():
+        return -1
+    return max((int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()), default=-1)

@@ -1,0 +1,86 @@
+"""From a SQL file to its plan: reads the file and lets sources find their columns; no Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from millpond.contracts.source import Found, SourcePlugin, SourceSpec
+from millpond.errors import MillpondError, Problem, SqlError
+from millpond.plan.build import build_plan
+from millpond.plan.model import Plan
+from millpond.settings import Settings, load_settings
+from millpond.sql.parser import parse_script
+
+TOML = "millpond.toml"
+
+
+def plan_file(
+    path: Path,
+    *,
+    variables: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Plan:
+    """The plan of a SQL file; MP110 when it cannot be read, everything else wrong with it is in the plan's problems."""
+    text = read_sql(path)
+    name = path.stem
+    around = os.environ if environment is None else environment
+    found = load_settings(settings or {}, around, path.resolve().parent / TOML)
+    return plan_text(text, file=str(path), name=name, base=path.resolve().parent, settings=found, variables=variables)
+
+
+def plan_text(
+    text: str,
+    *,
+    file: str = "<text>",
+    name: str = "app",
+    base: Path | None = None,
+    settings: Settings | None = None,
+    variables: Mapping[str, str] | None = None,
+    first_line: int = 0,
+) -> Plan:
+    """The plan of a text; relative paths start at `base`, the working directory without one. The first `first_line`
+    lines are ours, not the user's: places are counted from after them."""
+    script = parse_script(text, file=file, variables={**os.environ, **(variables or {})})
+    plan = build_plan(
+        script,
+        name=name,
+        base=base or Path.cwd(),
+        settings=settings or load_settings({}, os.environ, Path.cwd() / TOML),
+        environment=os.environ,
+        discover=discover_local,
+    )
+    return replace(plan, problems=tuple(_moved(p, first_line) for p in plan.problems)) if first_line else plan
+
+
+def _moved(problem: Problem, lines: int) -> Problem:
+    if problem.place is None or problem.place.line <= lines:
+        return problem
+    return replace(problem, place=replace(problem.place, line=problem.place.line - lines))
+
+
+def read_sql(path: Path) -> str:
+    """The text of a SQL file; MP110 with the reason when it cannot be read."""
+    try:
+        return path.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SqlError("MP110", f"{path} is not UTF-8 text.", hint="Save the file as UTF-8.") from error
+    except OSError as error:
+        raise SqlError("MP110", f"{path} cannot be read: {error.strerror}.", hint="Check the path.") from error
+
+
+def discover_local(plugin: SourcePlugin, spec: SourceSpec) -> Found:
+    """Columns by looking at the source, if that touches no network."""
+    if plugin.fixed is not None:
+        return Found(plugin.fixed)
+    if not plugin.local or plugin.discover is None:
+        return Found(missing=True, detail="it is not on this machine")
+    try:
+        return plugin.discover(spec)
+    except MillpondError:
+        raise
+    except OSError as error:
+        return Found(missing=True, detail=error.strerror or str(error))

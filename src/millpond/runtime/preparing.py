@@ -1,0 +1,142 @@
+"""Making an app's tables: types that only Spark can tell, definitions that changed, accumulators beside aggregates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from sqlglot import exp
+
+from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
+from millpond.contracts.table import TableSpec
+from millpond.errors import StateError
+from millpond.plan.model import BATCH, AggregatePlan, FlowPlan, SourcePlan, Step, TableKind, TablePlan
+from millpond.runtime import aggregate
+from millpond.runtime.access import Views, arrow_frame
+from millpond.runtime.batch import Batch
+from millpond.runtime.context import Context
+from millpond.runtime.dead_letters import SPEC as DEAD_LETTERS_SPEC
+from millpond.runtime.ledger import DEFINITION, LOAD
+from millpond.runtime.progress import MISSING, READY
+from millpond.runtime.relations import spark_text, tables_of
+from millpond.runtime.spark_errors import translate
+from millpond.runtime.spark_types import from_spark_schema
+from millpond.runtime.steps import BatchRun, run_step
+from millpond.runtime.work import Work
+from millpond.schema import Column, Schema
+
+ORDER_COLUMNS = (Column(ORDER_MAJOR, pa.int64()), Column(ORDER_MINOR, pa.int64()))
+
+
+class Preparation:
+    """Makes the tables of a plan in the store, in the plan's order; run once at the start of an app."""
+
+    def __init__(self, context: Context, *, accept: bool) -> None:
+        self._context = context
+        self._accept = accept
+        self._views = Views(context.spark, context.exchange, "mp_types")
+        self._steps = {s.target.lower(): (f, s) for f in context.plan.flows for s in f.steps if s.target}
+
+    def prepare(self) -> None:
+        """Make what is missing; MP806 when a definition changed and the change was not accepted."""
+        self._context.store.create(DEAD_LETTERS_SPEC)
+        self._refuse_changes()
+        for table in self._context.plan.tables:
+            if table.kind is not TableKind.SYSTEM:
+                self._make(table)
+
+    def _refuse_changes(self) -> None:
+        for table in self._context.plan.tables:
+            held = self._context.store.get(DEFINITION + table.name.lower())
+            if held is None or held == table.definition:
+                continue
+            if not (self._accept or table.replaces):
+                message = f"The definition of the table '{table.name}' has changed; its rows would be lost."
+                hint = "Run with --accept to drop its rows and start it anew, or write CREATE OR REPLACE."
+                raise StateError("MP806", message, place=table.place, hint=hint)
+            self._drop(table)
+
+    def _drop(self, table: TablePlan) -> None:
+        self._context.store.drop(table.name)
+        step = self._steps.get(table.name.lower())
+        if step and step[1].aggregate:
+            self._context.store.drop(step[1].aggregate.companion)
+        with self._context.store.begin() as tx:
+            tx.put(DEFINITION + table.name.lower(), None)
+            tx.put(LOAD + table.name.lower(), None)
+            tx.commit()
+
+    def _make(self, table: TablePlan) -> None:
+        is_new = table.name.lower() not in {n.lower() for n in self._context.store.names()}
+        step = self._steps.get(table.name.lower()) if table.kind is TableKind.AGGREGATE else None
+        if is_new:
+            self._context.store.create(self._spec(table, step))
+        if step and step[1].aggregate and is_new:
+            self._make_companion(step[0], step[1], step[1].aggregate)
+        self._context.table_states[table.name.lower()] = MISSING if table.source else READY
+        if is_new:
+            with self._context.store.begin() as tx:
+                tx.put(DEFINITION + table.name.lower(), table.definition)
+                tx.commit()
+
+    def _spec(self, table: TablePlan, step: tuple[FlowPlan, Step] | None) -> TableSpec:
+        if table.kind is TableKind.DECLARED:
+            return table.spec
+        if step is not None:
+            found = self._analyzed(step[1].query, self._batch_schema(step[0]))
+        elif table.query is not None and table.source is not None:
+            found = self._analyzed(table.query, _record_schema(self._context.plan.source(table.source)))
+        elif table.query is not None:
+            found = self._analyzed(table.query, None)
+        else:
+            return table.spec
+        # The plan knows the names, Spark the types.
+        names = table.spec.schema.names if len(table.spec.schema) == len(found) else found.names
+        columns = tuple(Column(n, _storable(c.type)) for n, c in zip(names, found, strict=True))
+        return replace(table.spec, schema=Schema(columns, table.spec.schema.key))
+
+    def _make_companion(self, flow: FlowPlan, step: Step, plan: AggregatePlan) -> None:
+        found = self._analyzed(plan.partial, self._batch_schema(flow))
+        groups = () if plan.groups else (Column(aggregate.ONE, pa.int8()),)
+        schema = Schema((*groups, *found.columns), aggregate.group_columns(plan))
+        self._context.store.create(TableSpec(plan.companion, schema, null_keys=True, hidden=True))
+        if not plan.groups:
+            self._first_row(flow, step)
+
+    def _first_row(self, flow: FlowPlan, step: Step) -> None:
+        """An aggregate without GROUP BY is one row from the start: that of no input at all."""
+        frame = self._empty(self._batch_schema(flow))
+        with self._context.store.begin() as tx:
+            work = Work(self._context, tx, self._views)
+            letters = self._context.letters(flow.name, self._context.plan.source(flow.source))
+            run_step(BatchRun(flow, Batch(-1, frame, 0, pa.table({})), work, letters), step)
+            tx.commit()
+
+    def _batch_schema(self, flow: FlowPlan) -> Schema:
+        return _record_schema(self._context.plan.source(flow.source))
+
+    def _analyzed(self, query: exp.Query, batch: Schema | None) -> Schema:
+        """What Spark says a query yields, given relations without rows."""
+        views: dict[str, str] = {}
+        for name in tables_of(query):
+            schema = batch if name == BATCH else self._context.store.table(name).schema
+            assert schema is not None
+            views[name] = self._views.frame(name, self._empty(schema))
+        try:
+            return from_spark_schema(self._views.session.sql(spark_text(query, views)).schema)
+        except Exception as error:
+            raise translate(error) from error
+
+    def _empty(self, schema: Schema) -> DataFrame:
+        return arrow_frame(self._views.session, schema.arrow().empty_table())
+
+
+def _record_schema(source: SourcePlan) -> Schema:
+    assert source.columns is not None
+    return Schema((*source.columns.columns, *source.hidden, *ORDER_COLUMNS))
+
+
+def _storable(type_: pa.DataType | None) -> pa.DataType | None:
+    """A column of nothing but NULL is kept as text."""
+    return pa.string() if type_ is not None and pa.types.is_null(type_) else type_

@@ -1,0 +1,72 @@
+"""Queries over the tables of a store: bound against the tables there are, answered by Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.contracts.table import Store
+from millpond.errors import InputError, SqlError
+from millpond.plan.model import OneShot, Plan
+from millpond.runtime.access import Views
+from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
+from millpond.runtime.planning import plan_text
+from millpond.runtime.relations import spark_text, tables_of
+from millpond.runtime.spark_errors import translate
+from millpond.schema import Schema, type_name
+from millpond.settings import Settings
+
+
+def bind_against(store: Store, sql: str, settings: Settings | None = None) -> Plan:
+    """The plan of a text whose relations are the tables of a store; raises for the mistakes in it."""
+    declared = declarations(store)
+    plan = plan_text(declared + sql, file="<query>", settings=settings, first_line=declared.count("\n"))
+    if plan.errors:
+        raise InputError.of(plan.errors)
+    return plan
+
+
+def declarations(store: Store) -> str:
+    """One line of DDL for each table that a user may read."""
+    tables = [store.table(name) for name in store.names() if name != DEAD_LETTERS]
+    return "".join(f"{_declaration(t.name, t.schema)};\n" for t in tables if not t.spec.hidden)
+
+
+def _declaration(name: str, schema: Schema) -> str:
+    columns = ", ".join(f"{_quoted(c.name)} {type_name(c.type)}" for c in schema)
+    return f"CREATE TABLE {_quoted(name)} ({columns})"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def the_query(plan: Plan) -> OneShot:
+    """The one query of a text; MP101 when it is none, or several."""
+    if len(plan.one_shots) != 1 or plan.flows:
+        hint = "Give one SELECT over tables; to change tables use an app file, the shell or app.execute."
+        raise SqlError("MP101", "This is not one query over tables.", hint=hint)
+    return plan.one_shots[0]
+
+
+class Queries:
+    """Answers queries, one at a time: they share the names of temporary views."""
+
+    def __init__(self, store: Store, views: Views) -> None:
+        self._store = store
+        self._views = views
+        self._lock = threading.Lock()
+
+    def answer(self, query: exp.Query, parameters: Sequence[Any] = ()) -> pa.Table:
+        """The rows, of one version of all tables."""
+        with self._lock, self._store.begin() as tx:
+            views = {name: self._views.table(tx.table(name)) for name in tables_of(query)}
+            try:
+                frame = self._views.session.sql(spark_text(query, views), args=list(parameters))
+                return frame.toArrow()
+            except Exception as error:
+                raise translate(error) from error

@@ -1,0 +1,73 @@
+"""Reading the tables of an app that is not running."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from millpond.errors import InputError
+from millpond.plan.model import Plan
+from millpond.runtime.access import Exchange, Views
+from millpond.runtime.asking import ask
+from millpond.runtime.context import Context
+from millpond.runtime.evaluate import spark_fallback
+from millpond.runtime.planning import plan_file
+from millpond.runtime.queries import Queries, bind_against, the_query
+from millpond.runtime.reporting import progress_of
+from millpond.runtime.session import build_session
+from millpond.runtime.state import StateFolder, open_existing
+from millpond.sql.statements import Describe, Explain, Show
+from millpond.tables.store import open_store
+
+
+def query_state(
+    sql: str, *, state: Path, app_file: Path | None = None, variables: Mapping[str, str] | None = None
+) -> pa.Table:
+    """The rows of a query over the tables in a state directory; MP801 when a process that cannot be asked holds it."""
+    app = _app_plan(app_file, variables) if app_file is not None else None
+    folder = open_existing(state)
+    session = _LazySession(folder)
+    try:
+        store = open_store(folder.store, fallback=spark_fallback(session))
+        try:
+            plan = bind_against(store, sql, app.settings if app else None)
+            shot = the_query(plan)
+            exchange = Exchange(folder.exchange)
+            if isinstance(shot.statement, Show | Describe | Explain):
+                context = Context(app or plan, store, folder, exchange, session)
+                progress = progress_of(context, "stopped", 0.0, (), ())
+                return ask(shot.statement, app or plan, store, progress)
+            assert shot.query is not None
+            return Queries(store, Views(session, exchange, "mp_query")).answer(shot.query)
+        finally:
+            store.close()
+    finally:
+        session.stop()
+        folder.close()
+
+
+def _app_plan(app_file: Path, variables: Mapping[str, str] | None) -> Plan:
+    plan = plan_file(app_file, variables=variables)
+    if plan.errors:
+        raise InputError.of(plan.errors)
+    return plan
+
+
+class _LazySession:
+    """A session that is started when it is first asked for, and stopped only then."""
+
+    def __init__(self, folder: StateFolder) -> None:
+        self._folder = folder
+        self._session: SparkSession | None = None
+
+    def __call__(self) -> SparkSession:
+        if self._session is None:
+            self._session = build_session(log_file=self._folder.spark_log)
+        return self._session
+
+    def stop(self) -> None:
+        if self._session is not None:
+            self._session.stop()

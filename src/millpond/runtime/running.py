@@ -1,0 +1,182 @@
+"""A plan at work: tables made and loaded, statements run, flows caught up and then kept going, in one fixed order."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TextIO
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from millpond.errors import FlowError, MillpondError, Problem
+from millpond.plan.model import FlowPlan, Plan, TableKind
+from millpond.runtime.access import Exchange, Views
+from millpond.runtime.asking import ask
+from millpond.runtime.context import Context
+from millpond.runtime.evaluate import spark_fallback
+from millpond.runtime.flow import Flow
+from millpond.runtime.load import Loader
+from millpond.runtime.one_shots import OneShots
+from millpond.runtime.poller import Poller
+from millpond.runtime.preparing import Preparation
+from millpond.runtime.progress import FAILED, FINISHED, WAITING, AppProgress
+from millpond.runtime.reporting import progress_of
+from millpond.runtime.session import adopt_session, build_session
+from millpond.runtime.sinks import open_sinks, recover_sinks
+from millpond.runtime.state import open_state
+from millpond.runtime.work import Work
+from millpond.sql.statements import Statement
+from millpond.tables.store import open_store
+
+
+class Running:
+    """Holds the state directory from its making until `close`. `start_up` and `go_on` come from one thread; `stop`,
+    `progress` and queries from any."""
+
+    def __init__(self, plan: Plan, state: Path | None, session: SparkSession | None, output: TextIO | None) -> None:
+        self.plan = plan
+        self.state = "starting"
+        self.notices: list[Problem] = []
+        self._started_at = time.monotonic()
+        self._session = session
+        self._brought = session is not None
+        self._session_lock = threading.Lock()
+        folder = open_state(state, plan.name)
+        try:
+            store = open_store(folder.store, fallback=spark_fallback(self.spark))
+        except BaseException:
+            folder.close()
+            raise
+        self.notices += store.problems
+        self.context = Context(plan, store, folder, Exchange(folder.exchange), self.spark)
+        self.views = Views(self.spark, self.context.exchange, "mp_app")
+        self.flows = [Flow(flow, self.context) for flow in plan.flows]
+        self.loaders = [Loader(t, self.context) for t in plan.tables if t.source is not None and t.query is not None]
+        self._one_shots = OneShots(self.context, self.views, self._answer)
+        self._output = output or sys.stdout
+        self._poller: Poller | None = None
+        self._prepared = False
+
+    def spark(self) -> SparkSession:
+        """The session, started at the first call."""
+        with self._session_lock:
+            if self._session is None:
+                settings = self.plan.settings
+                self._session = build_session(
+                    master=settings["master"],
+                    ui=settings["spark.ui"],
+                    time_zone=settings["time.zone"],
+                    log_file=self.context.state.spark_log,
+                    extra=settings.starting("spark.conf."),
+                )
+            elif self._brought:
+                self._session = adopt_session(self._session)
+                self._brought = False
+            return self._session
+
+    def prepare(self, *, accept: bool) -> None:
+        """Make the tables and open the sinks; once."""
+        if self._prepared:
+            return
+        Preparation(self.context, accept=accept).prepare()
+        self.context.sinks.update(open_sinks(self.plan, self._output, json=self.plan.settings["json"]))
+        recover_sinks(self.context.store, self.context.sinks)
+        self._prepared = True
+
+    def start_up(self, *, drain: bool) -> None:
+        """Load tables, run one-shot statements, let flows catch up one after another, then the late statements."""
+        self.state = "loading"
+        for loader in self.loaders:
+            loader.load()
+        self._refresh_views()
+        self._one_shots.run(self.plan, late=False)
+        self.state = "catching up"
+        for flow in self.flows:
+            if not self.context.stopping.is_set():
+                self._catch_up(flow, drain=drain)
+        if not self.context.stopping.is_set():
+            self._one_shots.run(self.plan, late=True)
+
+    def _refresh_views(self) -> None:
+        """Views over tables that changed while the app was not looking, or that are new."""
+        names = {t.name for t in self.plan.tables if t.kind is not TableKind.VIEW}
+        if not self.context.views_of(names):
+            return
+        with self.context.store.begin() as tx:
+            work = Work(self.context, tx, self.views)
+            for name in sorted(names):
+                work.mark_stale(name)
+            work.refresh()
+            tx.commit()
+
+    def _catch_up(self, flow: Flow, *, drain: bool) -> None:
+        failed = [n for n in self.context.inputs_of(set(flow.plan.reads)) if self.context.table_states.get(n) == FAILED]
+        if failed:
+            flow.fail(_unready(flow.plan, failed[0]))
+            return
+        try:
+            flow.open()
+        except MillpondError as error:
+            flow.fail(error)
+            return
+        flow.catch_up(drain=drain)
+
+    def go_on(self) -> None:
+        """All flows that caught up run side by side from now on."""
+        self.state = "running"
+        for flow in self.flows:
+            if flow.state == FINISHED:
+                flow.start()
+        self._poller = Poller(self.flows, self.loaders)
+        self._poller.start()
+
+    @property
+    def failures(self) -> tuple[MillpondError, ...]:
+        errors = [loader.error for loader in self.loaders] + [flow.error for flow in self.flows]
+        return tuple(e for e in errors if e is not None)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left that could go on."""
+        watched = any(loader.plan.watch and loader.error is None for loader in self.loaders)
+        return not watched and all(flow.state == FAILED for flow in self.flows)
+
+    @property
+    def ready(self) -> bool:
+        return self.state == "running" and all(flow.state != WAITING for flow in self.flows)
+
+    def stop(self) -> None:
+        """Let the batches under way end, then stop; a flow that has not begun is not begun."""
+        self.context.stopping.set()
+        self.state = "stopping"
+        if self._poller is not None:
+            self._poller.stop()
+        for flow in self.flows:
+            flow.stop()
+
+    def close(self, *, stop_spark: bool) -> None:
+        """Let go of tables and the state directory."""
+        self.context.store.close()
+        if stop_spark and self._session is not None:
+            self._session.stop()
+        self.context.state.close()
+        self.state = "stopped"
+
+    def progress(self) -> AppProgress:
+        """Figures of this moment."""
+        seconds = time.monotonic() - self._started_at
+        return progress_of(self.context, self.state, seconds, self.flows, self.loaders)
+
+    def _answer(self, statement: Statement) -> pa.Table:
+        return ask(statement, self.plan, self.context.store, self.progress())
+
+
+def _unready(flow: FlowPlan, table: str) -> FlowError:
+    place = next((s.place for s in flow.steps if table in {a.table.lower() for a in s.reads}), None)
+    hint = f"See why '{table}' failed; the flow starts when it can be loaded."
+    return FlowError(
+        "MP703", f"The flow '{flow.name}' reads the table '{table}', which has failed.", place=place, hint=hint
+    )

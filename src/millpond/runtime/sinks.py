@@ -1,0 +1,33 @@
+"""The sinks of an app: opened at the start, and what the last commits staged is published again."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from millpond.contracts.sink import Sink
+from millpond.contracts.table import Store
+from millpond.plan.model import Plan
+from millpond.registry import find
+from millpond.runtime.ledger import FLOW, ONCE
+
+TERMINAL = "terminal"
+
+
+def open_sinks(plan: Plan, output: TextIO, *, json: bool) -> dict[str, Sink]:
+    """One open sink for each of the plan; bare SELECTs write to `output`."""
+    sinks: dict[str, Sink] = {}
+    for sink in plan.sinks:
+        plugin = find("sink", sink.type, sink.place)
+        sinks[sink.id] = plugin.open(sink.spec) if sink.type != TERMINAL else plugin.open(sink.spec, output, json)
+    return sinks
+
+
+def recover_sinks(store: Store, sinks: dict[str, Sink]) -> None:
+    """Publish what the last commit of each flow staged (a crash may have come between), then clear the rest."""
+    for prefix in (FLOW, ONCE):
+        for entry in store.items(prefix).values():
+            for staged in entry.get("sinks", ()) if isinstance(entry, dict) else ():
+                if staged["sink"] in sinks:
+                    sinks[staged["sink"]].publish(staged["staged"])
+    for sink in sinks.values():
+        sink.discard()

@@ -1,0 +1,58 @@
+"""Spark's exceptions in Millpond's words: a code, one sentence, no stack trace."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from millpond.errors import FlowError, MillpondError, Place, SinkError
+from millpond.redact import redact
+
+# Spark's error class -> our code and sentence. Everything else is MP701 with Spark's first sentence.
+KNOWN = {
+    "SCALAR_SUBQUERY_TOO_MANY_ROWS": ("MP702", "A subquery that stands for one value found more than one row."),
+    "DIVIDE_BY_ZERO": ("MP701", "Division by zero."),
+    "ARITHMETIC_OVERFLOW": ("MP701", "A number is too large for its type."),
+    "NUMERIC_VALUE_OUT_OF_RANGE": ("MP701", "A number is too large for its type."),
+    "CAST_INVALID_INPUT": ("MP701", "A value cannot be cast."),
+    "CAST_OVERFLOW": ("MP701", "A value is too large for the type it is cast to."),
+    "INVALID_ARRAY_INDEX": ("MP701", "An array has no such element."),
+}
+HINTS = {
+    "MP702": "Make sure that at most one row matches, or use MAX(...), or LIMIT 1 in the subquery.",
+    "MP701": "Guard it with CASE, NULLIF or try_cast, or set 'on.error' = 'dead-letter'.",
+}
+_CLASS = re.compile(r"\[([A-Z0-9_]+)(?:\.[A-Z0-9_.]+)?\]\s*(.*?)(?:SQLSTATE|==|\n|$)", re.S)
+
+
+def translate(error: BaseException, place: Place | None = None) -> MillpondError:
+    """An error of ours as it is, one of Spark's as ours; anything else is a bug and says so."""
+    ours = _find(error, MillpondError)
+    if isinstance(ours, MillpondError):
+        return ours.at(place)
+    text = _text(error)
+    if "No space left on device" in text:
+        return SinkError("MP805", "The disk is full.", place=place, hint="Make room and start again: nothing is lost.")
+    if not isinstance(error, PySparkException | Py4JJavaError):
+        return FlowError(
+            "MP999", f"{type(error).__name__}: {redact(text)[:300]}", place=place, hint="Please report this."
+        )
+    found = _CLASS.search(text)
+    name, told = (found.group(1), " ".join(found.group(2).split())) if found else ("", text.strip().splitlines()[0])
+    code, sentence = KNOWN.get(name, ("MP701", ""))
+    message = sentence if sentence and code == "MP702" else f"{sentence} {told}".strip()
+    return FlowError(code, redact(message)[:500], place=place, hint=HINTS[code])
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.toString()) if error.java_exception is not None else str(error)
+    return str(error)
+
+
+def _find(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error

@@ -1,0 +1,152 @@
+"""The state directory of an app: who holds it, whose it is, and where things lie in it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.errors import StateError
+
+FORMAT = 1
+IDENTITY = "app.json"
+LOCK = "lock"
+
+
+def default_state(sql_file: Path) -> Path:
+    """`.millpond/<file name without .sql>` beside the SQL file."""
+    return sql_file.resolve().parent / ".millpond" / sql_file.stem
+
+
+@dataclass
+class StateFolder:
+    """A state directory held by this process until `close`."""
+
+    path: Path
+    temporary: bool
+    _lock: int
+
+    @property
+    def store(self) -> Path:
+        return self.path / "store"
+
+    @property
+    def socket(self) -> Path:
+        return self.path / "socket"
+
+    @property
+    def spark_log(self) -> Path:
+        return self.path / "spark.log"
+
+    @property
+    def exchange(self) -> Path:
+        """Tables on their way to Spark; of no use after a restart."""
+        return self.path / "exchange"
+
+    def flow(self, flow_id: str) -> Path:
+        return self.path / "flows" / flow_id
+
+    def load(self, table: str) -> Path:
+        return self.path / "loads" / table
+
+    def close(self) -> None:
+        """Let go of the directory; a temporary one is removed."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+        if self.temporary:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+def open_state(path: Path | None, app: str) -> StateFolder:
+    """Take hold of a state directory, made if need be; without a path a temporary one.
+
+    MP801 when another process holds it, MP802 when another app wrote it, MP803 when another version did."""
+    if path is None:
+        return _hold(Path(tempfile.mkdtemp(prefix="millpond-")), app, temporary=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(path, error) from error
+    return _hold(path, app, temporary=False)
+
+
+def open_existing(path: Path) -> StateFolder:
+    """Take hold of a state directory whosever it is, to read it; MP807 when there is none."""
+    if not (path / IDENTITY).is_file():
+        hint = "Run the app first (millpond run FILE), or name its state directory with --state."
+        raise StateError("MP807", f"There is no state in {path}.", hint=hint)
+    return _hold(path, None, temporary=False)
+
+
+def _hold(path: Path, app: str | None, *, temporary: bool) -> StateFolder:
+    try:
+        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise _unusable(path, error) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _identify(path, app)
+        os.ftruncate(lock, 0)
+        os.write(lock, str(os.getpid()).encode())
+        shutil.rmtree(path / "exchange", ignore_errors=True)
+    except BlockingIOError:
+        holder = os.read(lock, 32).decode("ascii", "replace").strip()
+        os.close(lock)
+        who = f" (process {holder})" if holder else ""
+        hint = "Stop it, or use another directory with --state. To read its tables: millpond query."
+        raise StateError("MP801", f"The state directory {path} is in use{who}.", hint=hint) from None
+    except OSError as error:
+        os.close(lock)
+        raise _unusable(path, error) from error
+    except StateError:
+        os.close(lock)
+        raise
+    return StateFolder(path, temporary, lock)
+
+
+def _identify(path: Path, app: str | None) -> None:
+    file = path / IDENTITY
+    if not file.exists() and app is not None:
+        others = [entry.name for entry in path.iterdir() if entry.name != LOCK]
+        if others:
+            hint = "Give an empty or new directory with --state."
+            raise StateError("MP802", f"{path} is not a state directory: it holds {sorted(others)[0]}.", hint=hint)
+        _write_identity(file, {"format": FORMAT, "app": app})
+        return
+    try:
+        found = json.loads(file.read_text("utf-8"))
+        app_found, format_found = str(found["app"]), int(found["format"])
+    except (ValueError, KeyError, TypeError) as error:
+        hint = "Restore it from a copy, or start over with another --state."
+        raise StateError("MP804", f"{file} cannot be read.", hint=hint) from error
+    if format_found != FORMAT:
+        message = f"The state directory {path} has format {format_found}, and this version reads {FORMAT}."
+        raise StateError(
+            "MP803", message, hint="Use the version of Millpond that wrote it, or start over with another --state."
+        )
+    if app is not None and app_found != app:
+        message = f"The state directory {path} belongs to the app '{app_found}', and this is '{app}'."
+        raise StateError("MP802", message, hint="Give this app its own directory with --state.")
+
+
+def _write_identity(file: Path, identity: dict[str, object]) -> None:
+    temporary = file.with_suffix(".tmp")
+    with open(temporary, "w", encoding="utf-8") as out:
+        json.dump(identity, out)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(temporary, file)
+
+
+def _unusable(path: Path, error: OSError) -> StateError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        hint = "Make room, or use another directory with --state."
+        return StateError("MP805", f"{path} cannot be written: {error.strerror}.", hint=hint)
+    hint = "Check that it is a directory that you may write, or use another one with --state."
+    return StateError("MP804", f"{path} cannot be used as a state directory: {error.strerror}.", hint=hint)

@@ -1,0 +1,172 @@
+"""The statements of a flow, each on one micro-batch inside its transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from millpond.contracts.sink import Mark
+from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
+from millpond.plan.model import FlowPlan, Step, StepKind
+from millpond.rendering import json_lines
+from millpond.runtime import aggregate
+from millpond.runtime.batch import Batch
+from millpond.runtime.dead_letters import Letters
+from millpond.runtime.outputs import outputs
+from millpond.runtime.relations import ORDER, carry_order
+from millpond.runtime.spark_types import from_spark_schema
+from millpond.runtime.work import Work
+from millpond.schema import Column, Schema, type_name
+
+
+@dataclass
+class BatchRun:
+    """One batch of one flow: what its statements share, and what the sinks must publish after the commit."""
+
+    flow: FlowPlan
+    batch: Batch
+    work: Work
+    letters: Letters
+    staged: list[dict[str, Any]] = field(default_factory=list)
+
+
+def run_step(run: BatchRun, step: Step) -> None:
+    """Run one statement."""
+    RUNNERS[step.kind](run, step)
+
+
+def _sink(run: BatchRun, step: Step) -> None:
+    rows = run.work.query(step.query, run.batch.frame)
+    mark = Mark(run.flow.id, run.batch.id, step.index)
+    staged = run.work.context.sinks[step.target].stage(rows, mark)
+    if staged is not None:
+        run.staged.append({"sink": step.target, "staged": staged})
+
+
+def _insert(run: BatchRun, step: Step) -> None:
+    table = run.work.table(step.target)
+    replaced = step.kind is not StepKind.UPSERT
+    rows = _rows_for_table(run, step, table.schema, with_defaults=replaced)
+    if not rows.num_rows:
+        return
+    changed = table.upsert(rows) if table.schema.key else table.insert(rows)
+    if changed:
+        run.work.mark_changed(step.target)
+
+
+def _aggregate(run: BatchRun, step: Step) -> None:
+    plan = step.aggregate
+    assert plan is not None
+    partials = aggregate.with_one_group(run.work.query(plan.partial, run.batch.frame).toArrow(), plan)
+    companion = run.work.table(plan.companion)
+    partials = partials.cast(companion.schema.arrow())
+    merged = aggregate.merge(companion, partials, plan)
+    companion.upsert(merged)
+    _publish_groups(run, step, merged)
+
+
+def _publish_groups(run: BatchRun, step: Step, merged: pa.Table) -> None:
+    """The user's table gets the touched groups; one that no longer satisfies HAVING leaves."""
+    assert step.aggregate is not None
+    table = run.work.table(step.target)
+    rows, keep = outputs(run.work, step.aggregate, merged, table.schema)
+    if not table.schema.key:
+        changed = table.replace(rows.filter(keep))
+    else:
+        changed = table.upsert(rows.filter(keep))
+        gone = rows.filter(pc.invert(keep))
+        if gone.num_rows:
+            changed += table.delete(keys=gone.select(list(table.schema.key)))
+    if changed:
+        run.work.mark_changed(step.target)
+
+
+RUNNERS: dict[StepKind, Callable[[BatchRun, Step], None]] = {
+    StepKind.SINK: _sink,
+    StepKind.INSERT: _insert,
+    StepKind.UPSERT: _insert,
+    StepKind.APPEND: _insert,
+    StepKind.AGGREGATE: _aggregate,
+}
+
+
+def _rows_for_table(run: BatchRun, step: Step, schema: Schema, *, with_defaults: bool) -> pa.Table:
+    """The statement's rows in the target's types and in stream order; rows that do not fit go to the dead letters."""
+    ordered = carry_order(step.query)
+    frame = run.work.query(ordered or step.query, run.batch.frame)
+    names = [schema[name].name for name in step.columns]
+    frame = frame.toDF(*names, *(ORDER if ordered else ()))
+    columns = [schema[name] for name in names]
+    rows = _casted(frame, columns, ordered is not None).toArrow()
+    if ordered:
+        rows = rows.sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")])
+    given = set(names)
+    if with_defaults:
+        rows = _fill_defaults(run, rows, [c for c in schema if c.name not in given])
+        columns = list(schema)
+    good = _reject(run, rows, columns, schema)
+    return good.select([c.name for c in columns]).cast(pa.schema([(c.name, c.type) for c in columns]))
+
+
+def _casted(frame: DataFrame, columns: list[Column], ordered: bool) -> DataFrame:
+    """Each column cast to the target's type where it differs; a cast that fails leaves NULL and a mark beside it."""
+    found = from_spark_schema(frame.schema)
+    chosen = []
+    for column in columns:
+        value = f.col(f"`{column.name}`")
+        if found[column.name].type == column.type:
+            chosen.append(value)
+            continue
+        cast = value.try_cast(type_name(column.type))
+        chosen += [cast.alias(column.name), (value.isNotNull() & cast.isNull()).alias(f"__bad_{column.name}")]
+    return frame.select(*chosen, *(ORDER if ordered else ()))
+
+
+def _fill_defaults(run: BatchRun, rows: pa.Table, columns: list[Column]) -> pa.Table:
+    for column in columns:
+        value = pa.nulls(rows.num_rows, column.type)
+        if column.default is not None and rows.num_rows:
+            text = f"SELECT CAST({column.default} AS {type_name(column.type)}) AS v"
+            one = run.work.views.session.sql(text).toArrow()["v"][0].cast(column.type)
+            value = pa.array([one.as_py()] * rows.num_rows, column.type)
+        rows = rows.append_column(column.name, value)
+    return rows
+
+
+def _reject(run: BatchRun, rows: pa.Table, columns: list[Column], schema: Schema) -> pa.Table:
+    """Take out the rows that break a type, NOT NULL or the key, and write them to the dead letters."""
+    rejected: dict[int, tuple[str, str]] = {}
+    for column in columns:
+        mark = f"__bad_{column.name}"
+        if mark in rows.column_names:
+            reason = f"column '{column.name}': the value does not fit {type_name(column.type)}"
+            rejected |= dict.fromkeys(_true_positions(rows[mark]), ("MP404", reason))
+        is_key = column.name in schema.key
+        if is_key or not column.nullable:
+            code, rule = ("MP403", "a key column is NULL") if is_key else ("MP401", "a NOT NULL column is NULL")
+            found = _true_positions(pc.is_null(rows[column.name]))
+            rejected = dict.fromkeys(found, (code, f"column '{column.name}': {rule}")) | rejected
+    if not rejected:
+        return rows
+    positions = sorted(rejected)
+    bad = rows.take(positions)
+    run.letters.add(
+        run.work.tx, bad, [rejected[i][0] for i in positions], [rejected[i][1] for i in positions], _as_raw(bad)
+    )
+    keep = pa.array([i not in rejected for i in range(rows.num_rows)])
+    return rows.filter(keep)
+
+
+def _true_positions(mask: pa.ChunkedArray) -> list[int]:
+    return [int(i) for i in pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()]
+
+
+def _as_raw(rows: pa.Table) -> list[bytes | None]:
+    names = [n for n in rows.column_names if not n.startswith(("_mp_", "__bad_"))]
+    return [line.encode() for line in json_lines(rows.select(names))]

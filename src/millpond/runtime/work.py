@@ -1,0 +1,84 @@
+"""One transaction's work on Spark: queries over a batch and tables, each seeing what was changed before it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from sqlglot import exp
+
+from millpond.contracts.table import Transaction, WriteTable
+from millpond.plan.model import BATCH, TablePlan
+from millpond.runtime.access import Views
+from millpond.runtime.context import Context
+from millpond.runtime.relations import ORDER, carry_order, spark_text, tables_of
+from millpond.schema import Schema
+
+
+class Work:
+    """Used by one thread, for one transaction. Views over tables are refreshed before something reads them."""
+
+    def __init__(self, context: Context, tx: Transaction, views: Views) -> None:
+        self.context = context
+        self.tx = tx
+        self.views = views
+        self.changed: set[str] = set()
+        self._dirty: set[str] = set()
+
+    def table(self, name: str) -> WriteTable:
+        return self.tx.table(name)
+
+    def mark_changed(self, name: str) -> None:
+        """A table of this transaction was changed: views over it must be refreshed before they are read."""
+        self.changed.add(name.lower())
+        self.mark_stale(name)
+
+    def mark_stale(self, name: str) -> None:
+        """Views over a table must be refreshed, although nothing was changed here."""
+        self._dirty |= {v.name.lower() for v in self.context.views_of({name})}
+
+    def query(self, query: exp.Query, batch: DataFrame | None = None) -> DataFrame:
+        """A query over the batch and tables as they are now in this transaction."""
+        names = tables_of(query)
+        self.refresh({n for n in names if n != BATCH})
+        views = {}
+        for name in names:
+            if name == BATCH:
+                assert batch is not None
+                views[name] = self.views.frame(BATCH, batch)
+            else:
+                views[name] = self.views.table(self.table(name), changed=name in self.changed)
+        return self.views.session.sql(spark_text(query, views))
+
+    def ordered_rows(self, query: exp.Query, batch: DataFrame) -> pa.Table:
+        """A query's rows, in stream order where they have one."""
+        ordered = carry_order(query)
+        if ordered is None:
+            return self.query(query, batch).toArrow()
+        rows = self.query(ordered, batch).toArrow()
+        # By position: a user's column may have any name.
+        last = rows.num_columns - len(ORDER)
+        numbered = rows.rename_columns([*(f"c{i}" for i in range(last)), *ORDER])
+        order = pc.sort_indices(numbered.select(list(ORDER)), [(name, "ascending") for name in ORDER])
+        return rows.select(range(last)).take(order)
+
+    def refresh(self, names: set[str] | None = None) -> None:
+        """Refresh the views among `names` (all when None), and the views these read, that are out of date."""
+        wanted = None if names is None else self.context.inputs_of(names)
+        for table in self.context.plan.tables:
+            name = table.name.lower()
+            if name in self._dirty and (wanted is None or name in wanted):
+                self._dirty.discard(name)
+                self._refresh(table)
+
+    def _refresh(self, view: TablePlan) -> None:
+        assert view.query is not None
+        target = self.table(view.name)
+        rows = conform(self.query(view.query).toArrow(), target.schema)
+        if target.replace(rows):
+            self.changed.add(view.name.lower())
+
+
+def conform(rows: pa.Table, schema: Schema) -> pa.Table:
+    """Rows, by position, in a table's own columns and types; the values must fit."""
+    return rows.rename_columns(list(schema.names)).cast(schema.arrow())
