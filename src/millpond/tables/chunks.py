@@ -1,0 +1,173 @@
+"""Rows as a few Arrow record batches that never change: taken by row number, appended by making new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Ids = npt.NDArray[np.int64]
+
+# A text column is stored as codes while it has few distinct values; whether it has is judged on this many rows.
+_JUDGED_ROWS = 4096
+_WORDS_MAX = 4096
+_WORDS_SHARE = 0.25
+# Arrow's text columns hold at most 2 GiB; batches are not merged beyond this size.
+_MERGED_BYTES_MAX = 512 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Batches in the order of arrival. `words` has the distinct values of the columns that are stored as codes; it
+    only grows, so the codes of older batches stay right."""
+
+    schema: pa.Schema
+    batches: tuple[pa.RecordBatch, ...] = ()
+    words: Mapping[int, pa.Array] = field(default_factory=dict)
+    judged: bool = False
+
+    @cached_property
+    def offsets(self) -> Ids:
+        """The row number at which each batch starts, and the number of rows."""
+        return np.cumsum([0, *(b.num_rows for b in self.batches)], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self.offsets[-1])
+
+    @property
+    def nbytes(self) -> int:
+        return int(sum(b.nbytes for b in self.batches) + sum(w.nbytes for w in self.words.values()))
+
+    def columns(self, rows: Ids, positions: Sequence[int]) -> list[pa.Array]:
+        """Some columns of some rows, in the order of `rows`."""
+        stored = self._stored_columns(rows, positions)
+        return [self._decoded(p, column) for p, column in zip(positions, stored, strict=True)]
+
+    def table(self, rows: Ids, positions: Sequence[int]) -> pa.Table:
+        """Some columns of some rows as a table."""
+        schema = pa.schema([self.schema.field(p) for p in positions])
+        return pa.Table.from_arrays(self.columns(rows, positions), schema=schema)
+
+    def all(self, positions: Sequence[int], mask: npt.NDArray[np.bool_] | None = None) -> pa.Table:
+        """Some columns of all rows, or of those where the mask holds; not copied where stored plain and whole."""
+        schema = pa.schema([self.schema.field(p) for p in positions])
+        kept: list[list[pa.Array]] = []
+        for start, batch in zip(self.offsets, self.batches, strict=False):
+            part = batch.select(list(positions))
+            if mask is not None:
+                part = part.filter(pa.array(mask[start : start + batch.num_rows]))
+            kept.append([self._decoded(p, c) for p, c in zip(positions, part.columns, strict=True)])
+        if not kept:
+            return schema.empty_table()
+        columns = [pa.chunked_array([k[i] for k in kept], schema.field(i).type) for i in range(len(positions))]
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    def appended(self, batch: pa.RecordBatch) -> Chunks:
+        """These rows and then the batch's; small batches are merged so that their number grows with the logarithm
+        of the rows, and so does the number of times that a row is copied."""
+        grown = self if self.judged else self._judge(batch)
+        grown, stored = grown._encode(batch)
+        batches = [*grown.batches, stored]
+        first = len(batches) - 1
+        size = stored.num_rows
+        while first and batches[first - 1].num_rows <= 2 * size and _mergeable(batches[first - 1 :]):
+            first -= 1
+            size += batches[first].num_rows
+        if first < len(batches) - 1:
+            batches[first:] = [pa.concat_batches(batches[first:])]
+        return replace(grown, batches=tuple(batches))
+
+    def _stored_columns(self, rows: Ids, positions: Sequence[int]) -> list[pa.Array]:
+        if len(self.batches) == 1:
+            batch, taken = self.batches[0], pa.array(rows)
+            return [batch.column(p).take(taken) for p in positions]
+        which = np.searchsorted(self.offsets[1:], rows, side="right")
+        order = np.argsort(which, kind="stable")
+        ends = np.searchsorted(which[order], np.arange(len(self.batches) + 1))
+        parts = []
+        for i, batch in enumerate(self.batches):
+            if ends[i] < ends[i + 1]:
+                taken = pa.array(rows[order[ends[i] : ends[i + 1]]] - self.offsets[i])
+                parts.append([batch.column(p).take(taken) for p in positions])
+        if not parts:
+            return [pa.array([], self._stored_type(p)) for p in positions]
+        if len(parts) == 1:
+            return parts[0]
+        return _in_order([pa.concat_arrays([part[i] for part in parts]) for i in range(len(positions))], order)
+
+    def _stored_type(self, position: int) -> pa.DataType:
+        return pa.int16() if position in self.words else self.schema.field(position).type
+
+    def _decoded(self, position: int, column: pa.Array) -> pa.Array:
+        words = self.words.get(position)
+        return column if words is None else words.take(column)
+
+    def _judge(self, batch: pa.RecordBatch) -> Chunks:
+        """Once there are rows enough to tell, choose the columns to store as codes and encode what is there."""
+        if len(self) + batch.num_rows < _JUDGED_ROWS:
+            return self
+        there = pa.Table.from_batches([*self.batches, batch], self.schema).slice(0, _JUDGED_ROWS)
+        words: dict[int, pa.Array] = {}
+        for position, field_ in enumerate(self.schema):
+            if pa.types.is_string(field_.type):
+                distinct = there.column(position).unique().drop_null()
+                if len(distinct) <= _WORDS_SHARE * _JUDGED_ROWS:
+                    words[position] = pa.array([], pa.string())
+        chosen = Chunks(self.schema, (), words, judged=True)
+        for old in self.batches:
+            chosen, stored = chosen._encode(old)
+            chosen = replace(chosen, batches=(*chosen.batches, stored))
+        return chosen
+
+    def _encode(self, batch: pa.RecordBatch) -> tuple[Chunks, pa.RecordBatch]:
+        chunks = self
+        codes: dict[int, pa.Array] = {}
+        for position, words in self.words.items():
+            words, column = _encoded(batch.column(position), words)
+            if len(words) > _WORDS_MAX:
+                chunks = chunks._plain(position)
+            else:
+                chunks = replace(chunks, words={**chunks.words, position: words})
+                codes[position] = column
+        columns = [codes.get(i, column) for i, column in enumerate(batch.columns)]
+        return chunks, pa.RecordBatch.from_arrays(columns, names=self.schema.names)
+
+    def _plain(self, position: int) -> Chunks:
+        """Store a column as it is: it has turned out to have many distinct values."""
+        batches = []
+        for batch in self.batches:
+            columns = [self._decoded(position, c) if i == position else c for i, c in enumerate(batch.columns)]
+            batches.append(pa.RecordBatch.from_arrays(columns, names=self.schema.names))
+        words = {p: w for p, w in self.words.items() if p != position}
+        return replace(self, batches=tuple(batches), words=words)
+
+
+def _encoded(column: pa.Array, words: pa.Array) -> tuple[pa.Array, pa.Array]:
+    codes = pc.index_in(column, value_set=words)
+    if codes.null_count > column.null_count:
+        new = column.filter(pc.and_(codes.is_null(), column.is_valid())).unique()
+        words = pa.concat_arrays([words, new])
+        if len(words) > _WORDS_MAX:
+            return words, column
+        codes = pc.index_in(column, value_set=words)
+    return words, codes.cast(pa.int16())
+
+
+def _in_order(columns: list[pa.Array], order: Ids) -> list[pa.Array]:
+    """Columns whose rows came as `order` says, back in the order asked for."""
+    places = np.empty(len(order), dtype=np.int64)
+    places[order] = np.arange(len(order))
+    if np.array_equal(places, np.arange(len(order))):
+        return columns
+    taken = pa.array(places)
+    return [column.take(taken) for column in columns]
+
+
+def _mergeable(batches: Sequence[pa.RecordBatch]) -> bool:
+    rows = sum(b.num_rows for b in batches)
+    return rows < _JUDGED_ROWS * 16 or bool(sum(b.nbytes for b in batches) <= _MERGED_BYTES_MAX)

@@ -1,0 +1,100 @@
+"""Conditions and SET expressions over a table's rows: compiled to Arrow where that agrees with Spark, else by Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from millpond.contracts.table import Fallback
+from millpond.errors import TableError
+from millpond.expressions.compile import Compiled, NotCompilable, compile_expression
+from millpond.schema import Column, Schema
+from millpond.sql.parser import parse_expression
+from millpond.tables.coercion import cast_array
+
+# Texts kept parsed, least recently used out.
+_PARSED_MAX = 1024
+
+Reader = Callable[[Sequence[str]], pa.Table]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A parsed condition, for any table and any parameters."""
+
+    text: str
+    expression: exp.Expression
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@lru_cache(_PARSED_MAX)
+def parsed(text: str) -> Condition:
+    """The condition of a text; MP1xx when it cannot be read."""
+    return Condition(text, parse_expression(text))
+
+
+def as_condition(condition: Any) -> Condition | None:
+    """A condition from what a caller gave: nothing, text, an expression, or a condition already."""
+    if condition is None or isinstance(condition, Condition):
+        return condition
+    if isinstance(condition, str):
+        return parsed(condition)
+    if isinstance(condition, exp.Expression):
+        return Condition(condition.sql("spark"), condition)
+    hint = "Give SQL text such as \"tier = 'GOLD'\", or what table.condition(text) returned."
+    raise TableError("MP409", f"A condition cannot be {type(condition).__name__}.", hint=hint)
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Evaluates expressions over a table's rows; `fallback` takes what Arrow cannot do exactly."""
+
+    schema: Schema
+    fallback: Fallback | None
+
+    def values(self, expression: exp.Expression, read: Reader, parameters: Sequence[Any]) -> pa.Array:
+        """One value per row; `read` gives the rows with the columns asked for."""
+        try:
+            compiled = self._compiled(expression, tuple(parameters))
+            names = compiled.columns or self.schema.names[:1]
+            result = compiled.evaluate(read(names), parameters)
+        except NotCompilable as error:
+            if self.fallback is None:
+                message = f"'{expression.sql('spark')}' needs Spark: {error}."
+                raise TableError("MP409", message, hint="Use it in an app, which has a Spark session.") from error
+            result = self.fallback(expression, read(self.schema.names), parameters)
+        return result.combine_chunks() if isinstance(result, pa.ChunkedArray) else result
+
+    def holds(self, expression: exp.Expression, read: Reader, parameters: Sequence[Any]) -> np.ndarray[Any, Any]:
+        """For which rows a condition is true; NULL is not."""
+        values = self.values(expression, read, parameters)
+        if pa.types.is_null(values.type):
+            return np.zeros(len(values), dtype=np.bool_)
+        if not pa.types.is_boolean(values.type):
+            message = f"'{expression.sql('spark')}' is not a condition: it is neither true nor false."
+            raise TableError("MP409", message, hint="Compare it with something.")
+        return np.asarray(pc.fill_null(values, False).to_numpy(zero_copy_only=False))
+
+    def default(self, column: Column, rows: int) -> pa.Array:
+        """A column's default, as many times as there are rows; NULL when it has none."""
+        if column.default is None:
+            return pa.nulls(rows, column.type)
+        one = self.values(parsed(column.default).expression, _one_row, ())
+        return cast_array(one, column).take(pa.array(np.zeros(rows, dtype=np.int64)))
+
+    def _compiled(self, expression: exp.Expression, parameters: tuple[Any, ...]) -> Compiled:
+        return compile_expression(expression, self.schema, parameters)
+
+
+def _one_row(names: Sequence[str]) -> pa.Table:
+    """A row to evaluate an expression on that reads no column."""
+    return pa.table({name: pa.nulls(1) for name in names})

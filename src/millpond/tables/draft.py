@@ -1,0 +1,192 @@
+"""A table inside a transaction: the version it began with, less the rows it removed, plus the rows it added."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.schema import Schema
+from millpond.tables.heap import Addition, Keys, Version, changed, empty_version, key_columns
+from millpond.tables.index import Ids
+
+_NO_ROWS = np.empty(0, dtype=np.int64)
+
+
+class State(Protocol):
+    """One fixed content of a table, rows named by numbers: what reading is written against."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def live(self) -> int:
+        """How many rows there are."""
+
+    def ids(self) -> Ids:
+        """All rows, in the order of arrival."""
+
+    def all(self, positions: Sequence[int]) -> pa.Table:
+        """Some columns of all rows, in the order of `ids`."""
+
+    def table(self, ids: Ids, positions: Sequence[int]) -> pa.Table:
+        """Some columns of some rows, in the order asked for."""
+
+    def locate(self, keys: Keys) -> Ids:
+        """The row of each key, or -1."""
+
+    def locate_by(self, columns: tuple[int, ...], keys: Keys) -> Ids | None:
+        """All rows whose columns have one of the values, through an index; None when there is none."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point that a draft can return to."""
+
+    removals: int
+    own: Version | None
+    first: Addition | None
+
+
+class Draft:
+    """Rows of the base keep their numbers; own rows come after them."""
+
+    def __init__(self, base: Version) -> None:
+        self.base = base
+        self.schema = base.schema
+        self._removals: list[Ids] = []
+        self._gone: npt.NDArray[np.bool_] | None = None
+        self._own: Version | None = None
+        # The rows of the first change wait here unindexed: most transactions change a table once.
+        self._first: Addition | None = None
+
+    @property
+    def number(self) -> int:
+        return self.base.number
+
+    @property
+    def live(self) -> int:
+        own = self._first.batch.num_rows if self._first else self._own.live if self._own else 0
+        return self.base.live - sum(map(len, self._removals)) + own
+
+    @property
+    def touched(self) -> bool:
+        """Whether anything was changed."""
+        return bool(self._removals) or self._first is not None or (self._own is not None and self._own.live > 0)
+
+    def ids(self) -> Ids:
+        base = self.base.ids()
+        if self._gone is not None:
+            base = base[~self._gone[base]]
+        own = self._own_rows()
+        return base if own is None else np.concatenate([base, own.ids() + self.base.rows])
+
+    def all(self, positions: Sequence[int]) -> pa.Table:
+        if self._gone is None:
+            table = self.base.all(positions)
+        else:
+            mask = self.base.heap.died[: self.base.rows] > self.base.number
+            table = self.base.chunks.all(positions, mask & ~self._gone)
+        own = self._own_rows()
+        return table if own is None else pa.concat_tables([table, own.all(positions)])
+
+    def table(self, ids: Ids, positions: Sequence[int]) -> pa.Table:
+        own = self._own_rows()
+        if own is None:
+            return self.base.table(ids, positions)
+        mine = ids >= self.base.rows
+        if mine.all():
+            return own.table(ids - self.base.rows, positions)
+        if not mine.any():
+            return self.base.table(ids, positions)
+        parts = [self.base.table(ids[~mine], positions), own.table(ids[mine] - self.base.rows, positions)]
+        places = np.empty(len(ids), dtype=np.int64)
+        places[np.concatenate([np.flatnonzero(~mine), np.flatnonzero(mine)])] = np.arange(len(ids))
+        return pa.concat_tables(parts).combine_chunks().take(pa.array(places))
+
+    def locate(self, keys: Keys) -> Ids:
+        found = self._still(self.base.locate(keys))
+        own = self._own_rows()
+        if own is None:
+            return found
+        mine = own.locate(keys)
+        return np.where(mine >= 0, mine + self.base.rows, found)
+
+    def locate_by(self, columns: tuple[int, ...], keys: Keys) -> Ids | None:
+        found = self.base.locate_by(columns, keys)
+        if found is None:
+            return None
+        found = self._still(found)
+        found = found[found >= 0]
+        own = self._own_rows()
+        mine = None if own is None else own.locate_by(columns, keys)
+        return found if mine is None else np.concatenate([found, mine + self.base.rows])
+
+    def change(self, removed: Ids, batch: pa.RecordBatch, keys: Keys | None = None) -> None:
+        """Remove rows and add others, whose keys must be unique and free once the rows are removed."""
+        mine = removed >= self.base.rows
+        gone = removed[~mine]
+        if len(gone):
+            if self._gone is None:
+                self._gone = np.zeros(self.base.rows, dtype=np.bool_)
+            self._gone[gone] = True
+            self._removals.append(gone)
+        addition = Addition(batch, keys)
+        if self._own is None and self._first is None:
+            self._first = addition if batch.num_rows else None
+        elif batch.num_rows or mine.any():
+            own = self._own_rows()
+            assert own is not None
+            self._own = changed(own, removed[mine] - self.base.rows, addition)
+
+    def mark(self) -> Mark:
+        return Mark(len(self._removals), self._own, self._first)
+
+    def rollback_to(self, mark: Mark) -> None:
+        for ids in self._removals[mark.removals :]:
+            assert self._gone is not None
+            self._gone[ids] = False
+        del self._removals[mark.removals :]
+        self._first = mark.first
+        if mark.own is None or mark.own is self._own:
+            self._own = mark.own
+        else:
+            # The heap behind that version has grown since; its rows start a heap of their own.
+            self._own, self._first = None, _addition(mark.own)
+
+    def removed(self) -> Ids:
+        """The rows of the base that are gone, each once."""
+        return np.concatenate(self._removals) if self._removals else _NO_ROWS
+
+    def added(self) -> Addition:
+        """The rows that are new."""
+        if self._first is not None:
+            return self._first
+        return _addition(self._own) if self._own is not None else Addition(_no_batch(self.schema))
+
+    def _still(self, rows: Ids) -> Ids:
+        return rows if self._gone is None else np.where((rows >= 0) & self._gone[rows], -1, rows)
+
+    def _own_rows(self) -> Version | None:
+        if self._first is not None:
+            indexes = [tuple(self.schema.columns[p].name for p in c) for c in self.base.indexes]
+            empty = empty_version(self.schema, indexes)
+            self._own, self._first = changed(empty, _NO_ROWS, self._first), None
+        return self._own
+
+
+def _addition(version: Version) -> Addition:
+    table = version.all(range(len(version.schema))).combine_chunks()
+    batch = next(iter(table.to_batches()), _no_batch(version.schema))
+    return Addition(batch, key_columns(version.schema, batch) if version.schema.key else None)
+
+
+def _no_batch(schema: Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], c.type) for c in schema], schema=schema.arrow())

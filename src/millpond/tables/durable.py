@@ -1,0 +1,201 @@
+"""The folder that a store's commits live in: log, checkpoints, the lock on it, and recovery."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from millpond.errors import Problem, StateError
+from millpond.tables import checkpoint
+from millpond.tables.checkpoint import Manifest, TableFile
+from millpond.tables.disk import refused
+from millpond.tables.faults import reach
+from millpond.tables.heap import Version
+from millpond.tables.log import Log, Record, new_log, read_log
+from millpond.tables.memory import MemoryRows, loaded_rows, new_rows
+from millpond.tables.records import changes_of, replayed, spec_from_json
+
+# A checkpoint is due when the log is this large and larger than what a checkpoint would write.
+_LOG_BYTES_MIN = 64 * 1024 * 1024
+
+
+@dataclass
+class Recovered:
+    """What a folder held: the state that a store begins with."""
+
+    tables: dict[int, MemoryRows] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    next_table: int = 1
+    problems: list[Problem] = field(default_factory=list)
+
+
+class Folder:
+    """One process at a time has it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._guard = _locked(path / "lock")
+        except OSError as error:
+            raise refused("The tables' folder cannot be used", path, error) from error
+        self.checkpointing = threading.Lock()
+        self._log: Log | None = None
+        self._log_number = 1
+        self._manifest = Manifest()
+        self._older_bytes = 0
+        self._background: threading.Thread | None = None
+
+    def recover(self) -> Recovered:
+        """The state as of the last commit: the checkpoint, and the log after it."""
+        self._manifest = manifest = checkpoint.read_manifest(self.path)
+        state = Recovered(values=dict(manifest.values), next_table=manifest.next_table)
+        for entry in manifest.tables:
+            state.tables[entry.id] = self._load(entry)
+        sequence = manifest.sequence
+        numbers = self._log_numbers(manifest.log)
+        for number in numbers:
+            last = number == numbers[-1]
+            for record in read_log(self._log_path(number), sequence, last=last, problems=state.problems):
+                _replay(state, record)
+                sequence = record.sequence
+        self._log_number = numbers[-1] if numbers else manifest.log
+        self._older_bytes = sum(self._log_path(n).stat().st_size for n in numbers[:-1])
+        path = self._log_path(self._log_number)
+        self._log = Log(path, sequence) if path.exists() else new_log(path, sequence)
+        self._remove_strays()
+        return state
+
+    def append(self, header: Mapping[str, Any], blobs: Sequence[Any]) -> None:
+        assert self._log is not None
+        self._log.append(header, blobs)
+
+    def rotate(self) -> None:
+        """Go on in a new log file; called with no commit under way."""
+        assert self._log is not None
+        fresh = new_log(self._log_path(self._log_number + 1), self._log.sequence)
+        self._older_bytes += self._log.nbytes
+        self._log.close()
+        self._log, self._log_number = fresh, self._log_number + 1
+        self._rotated_at = (fresh.sequence, self._log_number)
+
+    def write_checkpoint(
+        self, states: Sequence[tuple[int, Mapping[str, Any], Version, bool]], values: Mapping[str, Any], next_table: int
+    ) -> None:
+        """Write the state as of the last `rotate`, then let go of the logs before it."""
+        reach("checkpoint.begin")
+        sequence, log = self._rotated_at
+        old = {t.id: t for t in self._manifest.tables}
+        tables = tuple(self._write_table(i, spec, v, durable, old.get(i), sequence) for i, spec, v, durable in states)
+        manifest = Manifest(sequence, log, next_table, tables, values)
+        checkpoint.write_manifest(self.path, manifest)
+        self._manifest = manifest
+        self._older_bytes = 0
+        self._remove_strays()
+
+    def wants_checkpoint(self) -> bool:
+        """Whether the log has grown large beside the tables; asked after every commit."""
+        assert self._log is not None
+        size = self._log.nbytes + self._older_bytes
+        return size > max(_LOG_BYTES_MIN, 2 * sum(t.size for t in self._manifest.tables))
+
+    def in_background(self, work: Callable[[], None]) -> None:
+        """Do it on a thread of its own unless one is at it already. A disk that refuses is met again, and reported,
+        by the next commit."""
+        if self._background is not None and self._background.is_alive():
+            return
+        self._background = threading.Thread(target=_quietly, args=(work,), name="millpond-checkpoint", daemon=True)
+        self._background.start()
+
+    def bytes_of(self, table: int) -> int:
+        """The bytes of a table's checkpoint file."""
+        return next((t.size for t in self._manifest.tables if t.id == table), 0)
+
+    def close(self) -> None:
+        if self._background is not None:
+            self._background.join()
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+        os.close(self._guard)
+
+    def _load(self, entry: TableFile) -> MemoryRows:
+        spec = spec_from_json(dict(entry.spec))
+        if entry.file is None:
+            rows = new_rows(spec)
+            return loaded_rows(spec, rows.current.all(range(len(spec.schema))), entry.version)
+        return loaded_rows(spec, checkpoint.read_table(self.path, entry), entry.version)
+
+    def _write_table(
+        self, id_: int, spec: Mapping[str, Any], version: Version, durable: bool, old: TableFile | None, sequence: int
+    ) -> TableFile:
+        if not durable:
+            return TableFile(id_, spec, 0)
+        if old is not None and old.version == version.number:
+            return TableFile(id_, spec, old.version, old.file, old.size, old.checksum)
+        if not version.live:
+            return TableFile(id_, spec, version.number)
+        name = f"table-{id_:06d}-{sequence:012d}.arrow"
+        size, checksum = checkpoint.write_table(self.path, name, version.all(range(len(version.schema))))
+        return TableFile(id_, spec, version.number, name, size, checksum)
+
+    def _log_path(self, number: int) -> Path:
+        return self.path / f"log-{number:06d}"
+
+    def _log_numbers(self, first: int) -> list[int]:
+        numbers = sorted(int(p.name[4:]) for p in self.path.glob("log-*") if p.name[4:].isdigit())
+        return [n for n in numbers if n >= first]
+
+    def _remove_strays(self) -> None:
+        """Files that no manifest names: logs before the checkpoint, old tables, half-written ones."""
+        named = {t.file for t in self._manifest.tables}
+        logs = {self._log_path(n).name for n in self._log_numbers(self._manifest.log)}
+        for path in [*self.path.glob("log-*"), *self.path.glob("table-*"), *self.path.glob("*.new")]:
+            if path.name not in named and path.name not in logs:
+                path.unlink(missing_ok=True)
+                reach("checkpoint.old.removed")
+
+
+def _replay(state: Recovered, record: Record) -> None:
+    header = record.header
+    if made := header.get("create"):
+        state.tables[made["id"]] = new_rows(spec_from_json(made["spec"]))
+        state.next_table = made["id"] + 1
+    if made := header.get("define"):
+        rows = state.tables[made["id"]]
+        state.tables[made["id"]] = loaded_rows(
+            spec_from_json(made["spec"]), rows.current.all(range(len(rows.spec.schema))), rows.current.number
+        )
+    if "drop" in header:
+        del state.tables[header["drop"]]
+    for id_, gone, added in changes_of(record):
+        rows = state.tables[id_]
+        rows.apply(rows.prepare(replayed(rows.current, gone, added)))
+    for key, value in header.get("puts", {}).items():
+        if value is None:
+            state.values.pop(key, None)
+        else:
+            state.values[key] = value
+
+
+def _locked(path: Path) -> int:
+    guard = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(guard)
+        message = f"The tables in {path.parent} are in use by another process."
+        raise StateError("MP801", message, hint="Stop that process first, or use another state directory.") from None
+    return guard
+
+
+def _quietly(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except StateError:
+        return

@@ -1,0 +1,43 @@
+"""Named points at which a crash test can end the process; nothing happens at them otherwise."""
+
+from __future__ import annotations
+
+import os
+
+# MILLPOND_FAULT=log.append.fsync:3 ends the process the third time that point is reached.
+_point, _, _count = os.environ.get("MILLPOND_FAULT", "").partition(":")
+_left = int(_count or 1)
+
+POINTS = (
+    "log.append.begin",
+    "log.append.half",
+    "log.append.written",
+    "log.append.synced",
+    "log.rotate.created",
+    "log.rotate.synced",
+    "log.cut.begin",
+    "commit.applied",
+    "checkpoint.begin",
+    "checkpoint.table.written",
+    "checkpoint.table.synced",
+    "checkpoint.table.renamed",
+    "checkpoint.manifest.written",
+    "checkpoint.manifest.synced",
+    "checkpoint.manifest.renamed",
+    "checkpoint.old.removed",
+)
+
+
+def armed(point: str) -> bool:
+    """Whether this process is to end at a point: lets a writer stop half way only when a test asks for it."""
+    return point == _point
+
+
+def reach(point: str) -> None:
+    """End the process at once, without any cleaning up, if a test asked for this point."""
+    global _left
+    if point != _point:
+        return
+    _left -= 1
+    if _left == 0:
+        os._exit(137)

@@ -1,0 +1,286 @@
+"""Rows in memory: a heap that only grows, and the immutable versions that readers look at it through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.schema import Schema
+from millpond.tables.chunks import Chunks
+from millpond.tables.hashing import Words, equal_rows, hash_columns
+from millpond.tables.index import Ids, KeyIndex, Links, Run, Slots, sorted_run, with_run
+
+# The version in which a row that is still there died.
+ALIVE = np.iinfo(np.int64).max
+_CAPACITY_MIN = 1024
+
+Indexes = Mapping[tuple[int, ...], tuple[Run, ...]]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Key values, one array per key column, of exactly the columns' types."""
+
+    columns: tuple[pa.Array, ...]
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @cached_property
+    def hashes(self) -> Words:
+        return hash_columns(self.columns)
+
+    def at(self, positions: Ids) -> tuple[pa.Array, ...]:
+        """Some of the keys; positions ascend, each at most once."""
+        if len(positions) == len(self):
+            return self.columns
+        taken = pa.array(positions)
+        return tuple(column.take(taken) for column in self.columns)
+
+
+class Heap:
+    """What the versions of a table share between two compactions. One writer; readers come in by a version, which
+    hides what is newer than itself: rows from its `rows` on, and deaths after its `number`."""
+
+    def __init__(self, schema: Schema, rows_expected: int = 0) -> None:
+        capacity = max(_CAPACITY_MIN, rows_expected)
+        self.schema = schema
+        self.key = tuple(schema.position(name) for name in schema.key)
+        self.died: Ids = np.full(capacity, ALIVE, dtype=np.int64)
+        self.before: Links = np.full(capacity if self.key else 0, -1, dtype=np.int32)
+        self.index = KeyIndex(rows_expected) if self.key else None
+        self.successor: tuple[Heap, Ids] | None = None
+        self.hot: dict[Any, tuple[int, type, dict[str, Any]]] = {}
+
+    def reserve(self, rows: int) -> None:
+        """Room for so many rows. A reader may go on with the arrays it took: they hold all that it may see."""
+        if rows <= len(self.died):
+            return
+        capacity = max(rows, 2 * len(self.died))
+        died = np.full(capacity, ALIVE, dtype=np.int64)
+        died[: len(self.died)] = self.died
+        if self.key:
+            before = np.full(capacity, -1, dtype=np.int32)
+            before[: len(self.before)] = self.before
+            self.before = before
+        self.died = died
+
+    @property
+    def nbytes(self) -> int:
+        return self.died.nbytes + self.before.nbytes + (self.index.nbytes if self.index else 0)
+
+
+@dataclass(frozen=True)
+class Version:
+    """A table as one commit left it. `live` of its first `rows` rows are there, the others are dead."""
+
+    number: int
+    heap: Heap
+    chunks: Chunks
+    rows: int
+    live: int
+    indexes: Indexes = field(default_factory=dict)
+
+    @property
+    def schema(self) -> Schema:
+        return self.heap.schema
+
+    @cached_property
+    def mask(self) -> npt.NDArray[np.bool_] | None:
+        """Which rows are there; None when all are."""
+        if self.live == self.rows:
+            return None
+        return self.heap.died[: self.rows] > self.number
+
+    def there(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """Which of some rows are there."""
+        return (ids < self.rows) & (self.heap.died[ids] > self.number)
+
+    def ids(self) -> Ids:
+        """All rows that are there, in the order of arrival."""
+        return np.arange(self.rows) if self.mask is None else np.flatnonzero(self.mask)
+
+    def all(self, positions: Sequence[int]) -> pa.Table:
+        """Some columns of all rows."""
+        return self.chunks.all(positions, self.mask)
+
+    def table(self, ids: Ids, positions: Sequence[int]) -> pa.Table:
+        """Some columns of some rows."""
+        return self.chunks.table(ids, positions)
+
+    def locate(self, keys: Keys) -> Ids:
+        """The row of each key, or -1."""
+        index = self.heap.index
+        assert index is not None
+        slots = index.slots
+        found = np.full(len(keys), -1, dtype=np.int64)
+        entries = slots.find(keys.hashes)
+        open_ = np.flatnonzero(entries >= 0)
+        while len(open_):
+            rows = self._visible(slots, entries[open_])
+            seen = rows >= 0
+            some = open_[seen]
+            same = equal_rows(keys.at(some), self.chunks.columns(rows[seen], self.heap.key))
+            found[some[same]] = rows[seen][same]
+            # Ascending, as Keys.at expects.
+            open_ = np.sort(np.concatenate([open_[~seen], some[~same]]))
+            entries[open_] = slots.find_next(keys.hashes[open_], entries[open_])
+            open_ = open_[entries[open_] >= 0]
+        return found
+
+    def locate_by(self, columns: tuple[int, ...], keys: Keys) -> Ids | None:
+        """All rows whose columns have one of the values, through an index; None when there is none."""
+        runs = self.indexes.get(columns)
+        if runs is None:
+            return None
+        hashes = np.unique(keys.hashes)
+        rows = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(run.find(hashes) for run in runs)]))
+        rows = rows[self.there(rows)]
+        # A hash may belong to several values: keep the rows whose values are among the keys.
+        own = Keys(tuple(self.chunks.columns(rows, columns)))
+        return rows[among(own, keys)]
+
+    def indexed(self, columns: tuple[int, ...]) -> Version:
+        """This version with one more index."""
+        hashes = hash_columns(_contiguous(self.chunks.all(columns))) if self.rows else np.empty(0, dtype=np.uint64)
+        run = sorted_run(hashes, 0)
+        indexes = {**self.indexes, columns: (run,)}
+        return Version(self.number, self.heap, self.chunks, self.rows, self.live, indexes)
+
+    def _visible(self, slots: Slots, entries: Links) -> Ids:
+        """The row of each slot that this version sees, or -1."""
+        rows = slots.row[entries].astype(np.int64)
+        # Taken after the rows: a writer makes these arrays larger before it lets a slot point into the new part.
+        before, died = self.heap.before, self.heap.died
+        newer = np.flatnonzero(rows >= self.rows)
+        while len(newer):
+            rows[newer] = before[rows[newer]]
+            newer = newer[rows[newer] >= self.rows]
+        rows[(rows >= 0) & (died[rows] <= self.number)] = -1
+        return rows
+
+
+@dataclass(frozen=True)
+class Addition:
+    """Rows about to be appended: `entries` are the slots of their keys, -1 for keys that never had one."""
+
+    batch: pa.RecordBatch
+    keys: Keys | None = None
+    entries: Links | None = None
+
+
+def empty_version(schema: Schema, indexes: Sequence[tuple[str, ...]] = (), number: int = 0) -> Version:
+    """A table without rows."""
+    version = Version(number, Heap(schema), Chunks(schema.arrow()), 0, 0)
+    for names in indexes:
+        version = version.indexed(tuple(schema.position(name) for name in names))
+    return version
+
+
+def key_columns(schema: Schema, batch: pa.RecordBatch | pa.Table) -> Keys:
+    """The keys of rows that have all columns of the schema."""
+    return Keys(tuple(_contiguous(batch.select([schema.position(name) for name in schema.key]))))
+
+
+def entries_of(version: Version, keys: Keys) -> Links:
+    """The slot of each key, whether its row is there or not; -1 for a key that never had one. For the writer only."""
+    assert version.heap.index is not None
+    slots = version.heap.index.slots
+    found = slots.find(keys.hashes)
+    open_ = np.flatnonzero(found >= 0)
+    while len(open_):
+        rows = slots.row[found[open_]].astype(np.int64)
+        same = equal_rows(keys.at(open_), version.chunks.columns(rows, version.heap.key))
+        open_ = open_[~same]
+        found[open_] = slots.find_next(keys.hashes[open_], found[open_])
+        open_ = open_[found[open_] >= 0]
+    return found
+
+
+def changed(version: Version, removed: Ids, addition: Addition) -> Version:
+    """The next version: rows removed, rows appended. Readers of older versions notice nothing."""
+    heap, batch = version.heap, addition.batch
+    end = version.rows + batch.num_rows
+    assert end < np.iinfo(np.int32).max, "a memory table holds at most 2^31 rows"
+    heap.reserve(end)
+    new = np.arange(version.rows, end)
+    number = version.number + 1
+    chunks = version.chunks.appended(batch) if batch.num_rows else version.chunks
+    indexes = {c: with_run(runs, _run(batch, c, version.rows)) for c, runs in version.indexes.items()}
+    heap.died[removed] = number
+    if heap.index is not None and batch.num_rows:
+        assert addition.keys is not None
+        entries = entries_of(version, addition.keys) if addition.entries is None else addition.entries
+        _point(heap, heap.index, new, entries, addition.keys.hashes)
+    live = version.live - len(removed) + batch.num_rows
+    return Version(number, heap, chunks, end, live, indexes if batch.num_rows else version.indexes)
+
+
+def compacted(version: Version) -> tuple[Version, Ids]:
+    """The same rows without the dead ones, in a new heap, and the new number of each old row (-1 for dead ones)."""
+    ids = version.ids()
+    numbers = np.full(version.rows, -1, dtype=np.int64)
+    numbers[ids] = np.arange(len(ids))
+    table = version.all(range(len(version.schema))).combine_chunks()
+    heap = Heap(version.schema, len(ids))
+    chunks = Chunks(version.schema.arrow())
+    fresh = Version(version.number, heap, chunks, 0, 0, dict.fromkeys(version.indexes, ()))
+    for batch in table.to_batches():
+        fresh = _appended_unique(fresh, batch)
+    return Version(version.number, heap, fresh.chunks, fresh.rows, fresh.live, fresh.indexes), numbers
+
+
+def _appended_unique(version: Version, batch: pa.RecordBatch) -> Version:
+    """Rows whose keys are known to be new."""
+    keys = key_columns(version.schema, batch) if version.schema.key else None
+    entries = None if keys is None else np.full(len(keys), -1, dtype=np.int32)
+    return changed(version, np.empty(0, dtype=np.int64), Addition(batch, keys, entries))
+
+
+def _point(heap: Heap, index: KeyIndex, new: Ids, entries: Links, hashes: Words) -> None:
+    """Let the slots of keys point to their new rows, and these to the rows before them."""
+    known = entries >= 0
+    if known.any():
+        slots = entries[known]
+        heap.before[new[known]] = index.slots.row[slots]
+        index.slots.row[slots] = new[known]
+    if not known.all():
+        index.add(hashes[~known], new[~known])
+
+
+def _run(batch: pa.RecordBatch, columns: tuple[int, ...], first_row: int) -> Run:
+    return sorted_run(hash_columns(_contiguous(batch.select(list(columns)))), first_row)
+
+
+def _contiguous(rows: pa.RecordBatch | pa.Table) -> list[pa.Array]:
+    return [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in rows.columns]
+
+
+def among(rows: Keys, keys: Keys) -> npt.NDArray[np.bool_]:
+    """Which rows have values that are among the keys; a NULL among the keys finds NULL."""
+    order = np.argsort(keys.hashes, kind="stable")
+    hashes = keys.hashes[order]
+    found = np.zeros(len(rows), dtype=np.bool_)
+    if not len(hashes):
+        return found
+    places = np.searchsorted(hashes, rows.hashes, side="left")
+    open_ = np.flatnonzero(places < len(hashes))
+    while len(open_):
+        open_ = open_[hashes[places[open_]] == rows.hashes[open_]]
+        same = equal_rows(rows.at(open_), _taken(keys, order[places[open_]]))
+        found[open_[same]] = True
+        open_ = open_[~same]
+        places[open_] += 1
+        open_ = open_[places[open_] < len(hashes)]
+    return found
+
+
+def _taken(keys: Keys, positions: Ids) -> tuple[pa.Array, ...]:
+    taken = pa.array(positions)
+    return tuple(column.take(taken) for column in keys.columns)

@@ -1,0 +1,100 @@
+"""What recent commits did to a table, kept within a bound, for views and for reading an older version."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.contracts.table import Change
+from millpond.tables.heap import Heap, Version
+from millpond.tables.index import Ids
+
+COMMITS_MAX = 1024
+ROWS_MAX = 1_000_000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One commit by row numbers, which stay right until the heap is compacted: `first` to `end` were added."""
+
+    number: int
+    removed: Ids
+    first: int
+    end: int
+    live: int
+
+    @property
+    def size(self) -> int:
+        return len(self.removed) + self.end - self.first
+
+
+class History:
+    """Entries of the newest heap, and the changes before it as rows. One writer; readers copy the deque first."""
+
+    def __init__(self) -> None:
+        self._entries: deque[Entry | Change] = deque()
+        self._rows = 0
+        self._start: Version | None = None
+
+    def start(self, version: Version) -> None:
+        """Called with the first version of a heap."""
+        self._start = version
+
+    def add(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self._rows += entry.size
+        while self._entries and (self._rows > ROWS_MAX or len(self._entries) > COMMITS_MAX):
+            self._rows -= _size(self._entries.popleft())
+
+    def changes_since(self, number: int, newest: Version) -> tuple[Change, ...] | None:
+        """What commits after a version did, oldest first; None when some of them are forgotten."""
+        wanted = [
+            _as_change(e, newest) for e in list(self._entries) if _number(e) > number and _number(e) <= newest.number
+        ]
+        if len(wanted) != newest.number - number:
+            return None
+        return tuple(wanted)
+
+    def version(self, number: int, newest: Version) -> Version | None:
+        """An older version of the newest heap, made again from its entry."""
+        if number == newest.number:
+            return newest
+        start = self._start
+        if start is not None and start.number == number and start.heap is newest.heap:
+            return Version(number, newest.heap, newest.chunks, start.rows, start.live, newest.indexes)
+        for entry in list(self._entries):
+            if isinstance(entry, Entry) and entry.number == number < newest.number:
+                return Version(number, newest.heap, newest.chunks, entry.end, entry.live, newest.indexes)
+        return None
+
+    def detach(self, newest: Version) -> None:
+        """Called before compaction: keep as rows what row numbers will no longer tell."""
+        self._entries = deque(_as_change(e, newest) for e in self._entries)
+
+
+def _number(entry: Entry | Change) -> int:
+    return entry.number if isinstance(entry, Entry) else entry.version
+
+
+def _size(entry: Entry | Change) -> int:
+    return entry.size if isinstance(entry, Entry) else entry.removed.num_rows + entry.added.num_rows
+
+
+def _as_change(entry: Entry | Change, newest: Version) -> Change:
+    if isinstance(entry, Change):
+        return entry
+    positions = range(len(newest.schema))
+    removed: pa.Table = newest.table(entry.removed, positions)
+    return Change(entry.number, removed, newest.table(np.arange(entry.first, entry.end), positions))
+
+
+def renumbered(rows: Ids, heap: Heap, newest: Heap) -> Ids:
+    """Row numbers of an older heap in the newest one; -1 for rows that a compaction in between dropped."""
+    while heap is not newest:
+        assert heap.successor is not None
+        heap, numbers = heap.successor
+        rows = np.where(rows >= 0, numbers[rows], -1)
+    return rows

@@ -1,0 +1,151 @@
+"""Indexes over row numbers: a hash index for the primary key, sorted runs of hashes for any other columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Links = npt.NDArray[np.int32]
+
+_SLOTS_MIN = 1024
+_BUCKETS_PER_SLOT = 2
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The arrays of a key index; replaced together when they grow, so a reader that took them stays consistent.
+
+    A slot stands for one key for as long as the heap lives. `row` is the newest row of the key; `chain` leads to the
+    next slot of the same bucket. Slots are only ever added, so a reader may meet slots newer than its version."""
+
+    heads: Links
+    chain: Links
+    hashes: Words
+    row: Links
+
+    @property
+    def mask(self) -> np.uint64:
+        return np.uint64(len(self.heads) - 1)
+
+    def find(self, hashes: Words) -> Links:
+        """The first slot with each hash, or -1."""
+        return self._walk(hashes, self.heads[hashes & self.mask])
+
+    def find_next(self, hashes: Words, slots: Links) -> Links:
+        """The slot after `slots` with the same hash, or -1: for hashes that collide."""
+        return self._walk(hashes, self.chain[slots])
+
+    def _walk(self, hashes: Words, slots: Links) -> Links:
+        found = np.full(len(hashes), -1, dtype=np.int32)
+        open_ = np.flatnonzero(slots >= 0)
+        slots = slots[open_]
+        while len(open_):
+            hit = self.hashes[slots] == hashes[open_]
+            found[open_[hit]] = slots[hit]
+            slots = self.chain[slots]
+            on = ~hit & (slots >= 0)
+            open_, slots = open_[on], slots[on]
+        return found
+
+
+class KeyIndex:
+    """Slots with one writer and any number of readers."""
+
+    def __init__(self, keys_expected: int = 0) -> None:
+        self.slots = _empty_slots(max(_SLOTS_MIN, keys_expected))
+        self.used = 0
+
+    def add(self, hashes: Words, rows: Ids) -> None:
+        """New slots for keys that have none. Whatever a reader can reach is complete before it is linked."""
+        first, end = self.used, self.used + len(hashes)
+        slots = self.slots
+        if end > len(slots.row):
+            slots = _grown(slots, first, end)
+        slots.hashes[first:end] = hashes
+        slots.row[first:end] = rows
+        _link(slots, first, end)
+        self.slots, self.used = slots, end
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in (self.slots.heads, self.slots.chain, self.slots.hashes, self.slots.row))
+
+
+def _empty_slots(capacity: int) -> Slots:
+    buckets = 1 << (capacity * _BUCKETS_PER_SLOT - 1).bit_length()
+    return Slots(
+        heads=np.full(buckets, -1, dtype=np.int32),
+        chain=np.full(capacity, -1, dtype=np.int32),
+        hashes=np.zeros(capacity, dtype=np.uint64),
+        row=np.full(capacity, -1, dtype=np.int32),
+    )
+
+
+def _grown(slots: Slots, used: int, needed: int) -> Slots:
+    grown = _empty_slots(max(needed, 2 * len(slots.row)))
+    grown.hashes[:used] = slots.hashes[:used]
+    grown.row[:used] = slots.row[:used]
+    _link(grown, 0, used)
+    return grown
+
+
+def _link(slots: Slots, first: int, end: int) -> None:
+    """Put slots at the head of their buckets' chains, several new ones of one bucket behind each other."""
+    if first == end:
+        return
+    buckets = slots.hashes[first:end] & slots.mask
+    order = np.argsort(buckets, kind="stable")
+    sorted_buckets = buckets[order]
+    new = (order + first).astype(np.int32)
+    starts = np.ones(len(new), dtype=np.bool_)
+    starts[1:] = sorted_buckets[1:] != sorted_buckets[:-1]
+    behind = np.empty(len(new), dtype=np.int32)
+    behind[1:] = new[:-1]
+    behind[starts] = slots.heads[sorted_buckets[starts]]
+    slots.chain[new] = behind
+    ends = np.roll(starts, -1)
+    slots.heads[sorted_buckets[ends]] = new[ends]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Rows sorted by the hash of some columns; never changed once made."""
+
+    hashes: Words
+    rows: Links
+
+    def find(self, hashes: Words) -> Ids:
+        """All rows with one of the hashes."""
+        starts = np.searchsorted(self.hashes, hashes, side="left")
+        counts = np.searchsorted(self.hashes, hashes, side="right") - starts
+        total = int(counts.sum())
+        if not total:
+            return np.empty(0, dtype=np.int64)
+        ends = np.cumsum(counts)
+        positions = np.arange(total) + np.repeat(starts - (ends - counts), counts)
+        rows: Ids = self.rows[positions].astype(np.int64)
+        return rows
+
+
+def sorted_run(hashes: Words, first_row: int) -> Run:
+    """The run of rows that follow each other from `first_row`."""
+    order = np.argsort(hashes, kind="stable")
+    return Run(hashes[order], (order + first_row).astype(np.int32))
+
+
+def with_run(runs: tuple[Run, ...], run: Run) -> tuple[Run, ...]:
+    """The runs with one more, small ones merged so that their number grows with the logarithm of the rows."""
+    merged = [run]
+    rest = list(runs)
+    while rest and len(rest[-1].rows) <= 2 * sum(len(r.rows) for r in merged):
+        merged.append(rest.pop())
+    if len(merged) == 1:
+        return (*rest, run)
+    hashes = np.concatenate([r.hashes for r in reversed(merged)])
+    rows = np.concatenate([r.rows for r in reversed(merged)])
+    order = np.argsort(hashes, kind="stable")
+    return (*rest, Run(hashes[order], rows[order]))

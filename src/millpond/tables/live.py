@@ -1,0 +1,123 @@
+"""A table as users hold it: reading the newest version, each change a transaction of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from millpond.contracts.table import Capabilities, Change, ReadTable, Stats, TableSpec
+from millpond.errors import ConflictError, TableError
+from millpond.tables.conditions import Condition, Evaluator, parsed
+from millpond.tables.draft import Draft
+from millpond.tables.heap import Version
+from millpond.tables.memory import MemoryRows
+from millpond.tables.reading import Snapshot
+from millpond.tables.writing import Writing
+
+if TYPE_CHECKING:
+    from millpond.tables.store import TableStore
+
+# A flow holds a table's lock for one batch; waiting longer than this means that something hangs.
+_LOCK_WAIT_S_MAX = 600.0
+
+
+class LiveTable(Writing):
+    """One table of a store."""
+
+    def __init__(self, store: TableStore, id_: int, rows: MemoryRows, capabilities: Capabilities) -> None:
+        self._store = store
+        self.id = id_
+        self.rows = rows
+        self.capabilities = capabilities
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        self.updated_at: float | None = None
+        self._lookups = self._hits = self._index_uses = 0
+        self.define(rows.spec)
+
+    def define(self, spec: TableSpec) -> None:
+        """Take over a definition of the same shape: defaults, options and what is hidden may differ."""
+        self.spec = self.rows.spec = spec
+        self.name, self.schema, self.null_keys = spec.name, spec.schema, spec.null_keys
+        self.evaluator = Evaluator(spec.schema, self._store.fallback)
+
+    @property
+    def durable(self) -> bool:
+        """Whether its rows go through the log."""
+        return self.capabilities.durable and bool(self.spec.values.get("durable", True))
+
+    def acquire(self, *, wait: bool = True) -> None:
+        """Take the table's lock for a transaction of this thread."""
+        if self._owner == threading.get_ident():
+            message = f"Table '{self.name}' is locked by an open transaction of the same thread."
+            raise TableError("MP409", message, hint="Use the transaction's own table: tx.table(name).")
+        if not self._lock.acquire(timeout=_LOCK_WAIT_S_MAX if wait else 0):
+            message = f"Table '{self.name}' is locked by another transaction."
+            raise ConflictError("MP405", message, hint="Nothing was changed; try the transaction again.")
+        self._owner = threading.get_ident()
+
+    def release(self) -> None:
+        self._owner = None
+        self._lock.release()
+
+    def condition(self, text: str) -> Condition:
+        return parsed(text)
+
+    def snapshot(self, version: int | None = None) -> ReadTable:
+        newest = self._state()
+        if version is None:
+            return Snapshot(self, newest)
+        found = self.rows.history.version(version, newest)
+        if found is None:
+            message = f"Version {version} of '{self.name}' is no longer held; it is at {newest.number}."
+            raise TableError("MP409", message, hint="Take a snapshot while the version is new.")
+        return Snapshot(self, found)
+
+    def changes_since(self, version: int) -> tuple[Change, ...] | None:
+        return self.rows.history.changes_since(version, self._state())
+
+    def create_index(self, *columns: str) -> None:
+        names = tuple(self.schema.columns[p].name for p in self._positions(columns))
+        if not names:
+            raise TableError("MP409", "An index needs a column.", hint="create_index('tier')")
+        self._store.create_index(self, names)
+
+    def copy(self, name: str) -> LiveTable:
+        """A new table with the same columns and the rows of now."""
+        return self._store.copy(self, name)
+
+    def stats(self) -> Stats:
+        state = self._state()
+        return Stats(
+            rows=state.live,
+            version=state.number,
+            bytes_memory=state.chunks.nbytes + state.heap.nbytes,
+            bytes_disk=self._store.bytes_on_disk(self.id),
+            updated_at=self.updated_at,
+            lookups=self._lookups,
+            hits=self._hits,
+            index_uses=self._index_uses,
+            commits=self.rows.commits,
+            compactions=self.rows.compactions,
+        )
+
+    def _state(self) -> Version:
+        try:
+            return self._store.published[self.id]
+        except KeyError:
+            raise self.dropped() from None
+
+    def dropped(self) -> TableError:
+        return TableError("MP409", f"Table '{self.name}' was dropped.", hint="Ask the store for the table again.")
+
+    def _count_lookup(self, asked: int, found: int, indexed: bool = False) -> None:
+        self._lookups += asked
+        self._hits += found
+        self._index_uses += indexed
+
+    @contextmanager
+    def _draft(self) -> Iterator[Draft]:
+        with self._store.begin_on((self,)) as transaction:
+            yield transaction.draft(self)

@@ -1,0 +1,222 @@
+"""Reading a table: one implementation of the contract's questions over any fixed state of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.contracts.table import Keys as KeysGiven
+from millpond.errors import BindError, TableError
+from millpond.schema import Schema
+from millpond.suggest import did_you_mean
+from millpond.tables import selection
+from millpond.tables.coercion import cast_array, to_array
+from millpond.tables.conditions import Evaluator, as_condition
+from millpond.tables.draft import State
+from millpond.tables.heap import Keys
+from millpond.tables.index import Ids
+
+
+class Reading:
+    """The questions of ReadTable. A subclass says what state they are about and how often it was asked."""
+
+    name: str
+    schema: Schema
+    null_keys: bool
+    evaluator: Evaluator
+
+    def _state(self) -> State:
+        raise NotImplementedError
+
+    def _count_lookup(self, asked: int, found: int, indexed: bool = False) -> None:
+        """Called with the keys asked for and found."""
+
+    @property
+    def version(self) -> int:
+        return self._state().number
+
+    def __len__(self) -> int:
+        return self._state().live
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get(self, key: Any) -> dict[str, Any] | None:
+        state = self._state()
+        ids = state.locate(self._one_key(key))
+        self._count_lookup(1, int(ids[0] >= 0))
+        return None if ids[0] < 0 else row_of(state.table(ids, range(len(self.schema))))
+
+    def contains(self, key: Any) -> bool:
+        found = bool(self._state().locate(self._one_key(key))[0] >= 0)
+        self._count_lookup(1, int(found))
+        return found
+
+    def count(self, condition: Any = None, parameters: Sequence[Any] = ()) -> int:
+        if condition is None:
+            return len(self)
+        return len(self._select(self._state(), condition, parameters).ids)
+
+    def exists(self, condition: Any, parameters: Sequence[Any] = ()) -> bool:
+        return self.count(condition, parameters) > 0
+
+    def find(
+        self,
+        condition: Any = None,
+        parameters: Sequence[Any] = (),
+        *,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> pa.Table:
+        state, positions = self._state(), self._positions(columns)
+        _check_page(limit, offset)
+        if condition is None:
+            return state.all(positions).slice(offset, limit)
+        return self._select(state, condition, parameters).page(offset, limit).table(positions)
+
+    def values(self, column: str, condition: Any = None, parameters: Sequence[Any] = ()) -> list[Any]:
+        return list(self.find(condition, parameters, columns=[column]).column(0).to_pylist(maps_as_pydicts="lossy"))
+
+    def scalar(self, expression: str, condition: Any = None, parameters: Sequence[Any] = ()) -> Any:
+        return selection.aggregate(self.evaluator, expression, self._find_columns(condition, parameters), parameters)
+
+    def lookup(self, keys: KeysGiven, by: str | Sequence[str] | None = None) -> pa.Table:
+        state = self._state()
+        ids = self._lookup_ids(state, keys, by)
+        return state.table(ids, range(len(self.schema)))
+
+    def scan(self, where: Any = None, batch_rows: int = 65_536) -> Iterator[pa.RecordBatch]:
+        if batch_rows < 1:
+            raise TableError("MP409", f"A batch cannot have {batch_rows} rows.", hint="Ask for at least 1.")
+        return iter(self.find(where).to_batches(max_chunksize=batch_rows))
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        return self._state().all(self._positions(columns))
+
+    def _find_columns(self, condition: Any, parameters: Sequence[Any]) -> selection.Selected:
+        state = self._state()
+        if condition is None:
+            return selection.Selected(state, state.ids())
+        return self._select(state, condition, parameters)
+
+    def _select(self, state: State, condition: Any, parameters: Sequence[Any]) -> selection.Selected:
+        asked = as_condition(condition)
+        assert asked is not None
+        selected = selection.select(state, asked, parameters, self.evaluator)
+        if selected.through:
+            self._count_lookup(1, int(len(selected.ids) > 0), indexed=selected.through != self.schema.key)
+        return selected
+
+    def _lookup_ids(self, state: State, keys: KeysGiven, by: str | Sequence[str] | None) -> Ids:
+        names = self._by_columns(by)
+        wanted = self._keys(keys, names)
+        if names == self.schema.key:
+            found = state.locate(wanted)
+            ids = np.unique(found[found >= 0])
+            self._count_lookup(len(wanted), len(ids))
+            return ids
+        columns = tuple(self.schema.position(n) for n in names)
+        through = state.locate_by(columns, wanted)
+        ids = selection.scan_for(state, columns, wanted) if through is None else through
+        self._count_lookup(len(wanted), len(ids), indexed=through is not None)
+        return ids
+
+    def _by_columns(self, by: str | Sequence[str] | None) -> tuple[str, ...]:
+        if by is None:
+            self._need_key()
+            return self.schema.key
+        names = (by,) if isinstance(by, str) else tuple(by)
+        return tuple(self.schema.columns[p].name for p in self._positions(names))
+
+    def _one_key(self, key: Any) -> Keys:
+        self._need_key()
+        return Keys(
+            tuple(to_array([part], self.schema[n]) for part, n in zip(self._parts(key), self.schema.key, strict=True))
+        )
+
+    def _parts(self, key: Any) -> tuple[Any, ...]:
+        width = len(self.schema.key)
+        if width == 1 and not (isinstance(key, tuple) and len(key) == 1):
+            return (key,)
+        parts = tuple(key[n] for n in self.schema.key) if isinstance(key, Mapping) else key
+        if not isinstance(parts, tuple | list) or len(parts) != width:
+            names = ", ".join(self.schema.key)
+            raise TableError("MP409", f"A key of '{self.name}' has {width} parts.", hint=f"Give a tuple of ({names}).")
+        return tuple(parts)
+
+    def _keys(self, keys: KeysGiven, names: tuple[str, ...]) -> Keys:
+        """Keys as arrays of the columns' types; those with a NULL part are left out where NULL finds nothing."""
+        columns = [self.schema[n] for n in names]
+        if isinstance(keys, pa.Table | pa.RecordBatch):
+            arrays = [cast_array(keys.column(self._column_of(keys, c.name)), c) for c in columns]
+        elif isinstance(keys, pa.Array | pa.ChunkedArray):
+            arrays = [cast_array(a, c) for a, c in zip(_key_arrays(keys, len(columns)), columns, strict=True)]
+        elif len(columns) == 1:
+            arrays = [to_array([k[0] if isinstance(k, tuple) and len(k) == 1 else k for k in keys], columns[0])]
+        else:
+            rows = [self._parts(k) if names == self.schema.key else tuple(k) for k in keys]
+            arrays = [to_array([r[i] for r in rows], c) for i, c in enumerate(columns)]
+        wanted = Keys(tuple(arrays))
+        nulls_count = self.null_keys and names == self.schema.key
+        return wanted if nulls_count else selection.without_nulls(wanted)
+
+    def _column_of(self, keys: pa.Table, name: str) -> int:
+        found = [i for i, n in enumerate(keys.schema.names) if n.lower() == name.lower()]
+        if not found:
+            raise self._no_column(name, keys.schema.names)
+        return found[0]
+
+    def _positions(self, columns: Sequence[str] | None) -> list[int]:
+        if columns is None:
+            return list(range(len(self.schema)))
+        for name in columns:
+            if name not in self.schema:
+                raise self._no_column(name, self.schema.names)
+        return [self.schema.position(name) for name in columns]
+
+    def _no_column(self, name: str, names: Sequence[str]) -> BindError:
+        hint = did_you_mean(name, names) or f"It has: {', '.join(names)}."
+        return BindError("MP202", f"'{self.name}' has no column '{name}'.", hint=hint)
+
+    def _need_key(self) -> None:
+        if not self.schema.key:
+            hint = "Declare a PRIMARY KEY, or use find or lookup(keys, by=...)."
+            raise TableError("MP409", f"Table '{self.name}' has no primary key.", hint=hint)
+
+
+class Snapshot(Reading):
+    """A table at one version."""
+
+    def __init__(self, reading: Reading, state: State) -> None:
+        self.name, self.schema = reading.name, reading.schema
+        self.null_keys, self.evaluator = reading.null_keys, reading.evaluator
+        self._fixed = state
+
+    def _state(self) -> State:
+        return self._fixed
+
+
+def row_of(table: pa.Table) -> dict[str, Any]:
+    """A table of one row as a dict."""
+    rows: list[dict[str, Any]] = table.to_pylist(maps_as_pydicts="lossy")
+    return rows[0]
+
+
+def _key_arrays(keys: pa.Array | pa.ChunkedArray, width: int) -> list[pa.Array]:
+    array = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    if pa.types.is_struct(array.type) and array.type.num_fields == width:
+        return list(array.flatten())
+    if width != 1:
+        raise TableError(
+            "MP409", f"Keys of {width} columns cannot be one array.", hint="Give a list of tuples or a table."
+        )
+    return [array]
+
+
+def _check_page(limit: int | None, offset: int) -> None:
+    if offset < 0 or (limit is not None and limit < 0):
+        raise TableError("MP409", f"limit {limit} and offset {offset} cannot be negative.", hint="Start at 0.")

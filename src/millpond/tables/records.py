@@ -1,0 +1,110 @@
+"""Commits as log records and back: rows as Arrow streams, everything else as JSON."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.contracts.table import TableSpec
+from millpond.schema import Column, Schema
+from millpond.tables.draft import Draft
+from millpond.tables.heap import Keys, Version, key_columns
+from millpond.tables.index import Ids
+from millpond.tables.log import Record
+from millpond.tables.memory import Prepared
+
+Blob = memoryview | bytes
+
+_RANK = pa.schema([pa.field("rank", pa.int64())])
+
+
+def encode_change(table: int, before: Version, prepared: Prepared) -> tuple[dict[str, Any], list[pa.Buffer]]:
+    """A table's part of a commit: its entry in the header, and its two streams."""
+    if before.schema.key:
+        names = pa.schema([before.schema.arrow().field(n) for n in before.schema.key])
+        columns = before.chunks.columns(prepared.vanished, before.heap.key)
+        gone = pa.RecordBatch.from_arrays(columns, schema=names)
+    else:
+        # Row numbers change when the table is compacted; how many live rows come before a row does not.
+        ranks = (
+            np.searchsorted(before.ids(), np.sort(prepared.vanished)) if len(prepared.vanished) else prepared.vanished
+        )
+        gone = pa.RecordBatch.from_arrays([pa.array(ranks)], schema=_RANK)
+    blobs = [to_stream(gone) if gone.num_rows else pa.py_buffer(b"")]
+    blobs.append(to_stream(prepared.addition.batch) if prepared.addition.batch.num_rows else pa.py_buffer(b""))
+    return {"table": table}, blobs
+
+
+def changes_of(record: Record) -> list[tuple[int, Blob, Blob]]:
+    """The tables' parts of a commit: which table, what is gone, what is new."""
+    entries: Sequence[dict[str, Any]] = record.header.get("changes", ())
+    return [(e["table"], record.blobs[2 * i], record.blobs[2 * i + 1]) for i, e in enumerate(entries)]
+
+
+def replayed(version: Version, gone: Blob, added: Blob) -> Draft:
+    """The draft that a table's part of a commit stands for."""
+    draft = Draft(version)
+    removed = _gone_rows(version, from_stream(gone)) if len(gone) else np.empty(0, dtype=np.int64)
+    empty = pa.RecordBatch.from_arrays([pa.array([], c.type) for c in version.schema], schema=version.schema.arrow())
+    batch = from_stream(added) if len(added) else empty
+    keys = key_columns(version.schema, batch) if version.schema.key else None
+    if keys is not None and batch.num_rows:
+        there = version.locate(keys)
+        removed = np.concatenate([removed, there[there >= 0]])
+    draft.change(removed, batch, keys)
+    return draft
+
+
+def _gone_rows(version: Version, gone: pa.RecordBatch) -> Ids:
+    if not version.schema.key:
+        ranks: Ids = gone.column(0).to_numpy()
+        return version.ids()[ranks]
+    rows = version.locate(Keys(tuple(gone.columns)))
+    return rows[rows >= 0]
+
+
+def to_stream(batch: pa.RecordBatch) -> pa.Buffer:
+    """A batch as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def from_stream(data: Blob) -> pa.RecordBatch:
+    """The batch of an Arrow IPC stream, sharing its memory."""
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        return reader.read_next_batch()
+
+
+def spec_as_json(spec: TableSpec) -> dict[str, Any]:
+    """A table's definition for the log; option values stay out, as they may hold secrets."""
+    schema = spec.schema
+    return {
+        "name": spec.name,
+        "arrow": base64.b64encode(schema.arrow().serialize()).decode(),
+        "defaults": [c.default for c in schema],
+        "key": list(schema.key),
+        "backend": spec.backend,
+        "indexes": [list(i) for i in spec.indexes],
+        "null_keys": spec.null_keys,
+        "hidden": spec.hidden,
+    }
+
+
+def spec_from_json(value: dict[str, Any]) -> TableSpec:
+    """The definition that `spec_as_json` wrote."""
+    arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["arrow"])))
+    columns = [Column(f.name, f.type, f.nullable, default) for f, default in zip(arrow, value["defaults"], strict=True)]
+    return TableSpec(
+        name=value["name"],
+        schema=Schema.of(columns, value["key"]),
+        backend=value["backend"],
+        indexes=tuple(tuple(i) for i in value["indexes"]),
+        null_keys=value["null_keys"],
+        hidden=value["hidden"],
+    )

@@ -1,0 +1,236 @@
+"""All tables of an app: what is published, what is put, and the one commit log behind them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from millpond import registry
+from millpond.contracts.table import BackendPlugin, Fallback, TableSpec
+from millpond.errors import Problem, TableError
+from millpond.tables.draft import Draft
+from millpond.tables.durable import Folder, Recovered
+from millpond.tables.faults import reach
+from millpond.tables.heap import Version
+from millpond.tables.live import LiveTable
+from millpond.tables.memory import MemoryRows, Prepared, new_rows
+from millpond.tables.records import encode_change, spec_as_json
+from millpond.tables.transaction import TableTransaction
+
+Clock = Callable[[], float]
+
+
+def open_store(folder: Path | None, *, fallback: Fallback | None = None, clock: Clock = time.time) -> TableStore:
+    """The tables of a folder, recovered as of the last commit; without a folder nothing outlives the process.
+
+    `fallback` evaluates the expressions that Arrow cannot evaluate exactly. What recovery had to cut off is in the
+    store's `problems`. MP801 when another process has the folder, MP804 when it is damaged."""
+    if folder is None:
+        return TableStore(None, Recovered(), fallback, clock)
+    opened = Folder(folder)
+    try:
+        return TableStore(opened, opened.recover(), fallback, clock)
+    except BaseException:
+        opened.close()
+        raise
+
+
+class TableStore:
+    """Readers take `published` once and see all tables as of one commit. Writers hold the locks of their tables; the
+    commit lock is held only from the log's record to the publish, so commits are visible in the order of the log."""
+
+    def __init__(self, folder: Folder | None, recovered: Recovered, fallback: Fallback | None, clock: Clock) -> None:
+        self.fallback = fallback
+        self.problems: list[Problem] = list(recovered.problems)
+        self.published: Mapping[int, Version] = {}
+        self._folder = folder
+        self._clock = clock
+        self._values: dict[str, Any] = dict(recovered.values)
+        self._next_table = recovered.next_table
+        self._commit_lock = threading.Lock()
+        self._by_name: dict[str, LiveTable] = {}
+        for id_, rows in recovered.tables.items():
+            self._add(self._live(id_, rows))
+
+    def create(self, spec: TableSpec) -> LiveTable:
+        with self._commit_lock:
+            there = self._by_name.get(spec.name.lower())
+            if there is not None:
+                return self._reopen(there, spec)
+            table = self._live(self._next_table, new_rows(spec))
+            self._append({"create": {"id": table.id, "spec": spec_as_json(spec)}})
+            self._next_table += 1
+            self._add(table)
+            return table
+
+    def drop(self, name: str) -> None:
+        table = self._by_name.get(name.lower())
+        if table is None:
+            return
+        table.acquire()
+        try:
+            with self._commit_lock:
+                self._append({"drop": table.id})
+                del self._by_name[name.lower()]
+                self.published = {i: v for i, v in self.published.items() if i != table.id}
+        finally:
+            table.release()
+
+    def table(self, name: str) -> LiveTable:
+        return self._by_name[name.lower()]
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(t.name for t in list(self._by_name.values()))
+
+    def get(self, key: str) -> Any:
+        return self._values.get(key)
+
+    def items(self, prefix: str) -> dict[str, Any]:
+        return {k: v for k, v in self._values.copy().items() if k.startswith(prefix)}
+
+    def begin(self, locks: Sequence[str] = ()) -> TableTransaction:
+        return self.begin_on({self.table(name) for name in locks})
+
+    def begin_on(self, tables: Iterable[LiveTable]) -> TableTransaction:
+        """Begin with the locks of some tables, taken in the order of their numbers."""
+        taken: list[LiveTable] = []
+        try:
+            for table in sorted(tables, key=lambda t: t.id):
+                table.acquire()
+                taken.append(table)
+        except BaseException:
+            for table in taken:
+                table.release()
+            raise
+        return TableTransaction(self, taken, self.published)
+
+    def commit(self, drafts: Sequence[tuple[LiveTable, Draft]], puts: Mapping[str, Any]) -> None:
+        """Make drafts and values visible together; called by a transaction that holds the tables' locks."""
+        prepared = [(table, table.rows.prepare(draft)) for table, draft in drafts]
+        if not prepared and not puts:
+            return
+        with self._commit_lock:
+            for table, _ in prepared:
+                if table.id not in self.published:
+                    raise table.dropped()
+            self._log_commit(prepared, puts)
+            reach("commit.applied")
+            self._publish(prepared, puts)
+        self._maintain()
+
+    def create_index(self, table: LiveTable, names: tuple[str, ...]) -> None:
+        """Index a table by some columns from now on."""
+        table.acquire()
+        try:
+            with self._commit_lock:
+                if names in table.spec.indexes:
+                    return
+                spec = replace(table.spec, indexes=(*table.spec.indexes, names))
+                self._append({"define": {"id": table.id, "spec": spec_as_json(spec)}})
+                self._define(table, spec)
+        finally:
+            table.release()
+
+    def copy(self, table: LiveTable, name: str) -> LiveTable:
+        """A new table with another's columns and rows; MP409 if the name is taken."""
+        if name.lower() in self._by_name:
+            raise TableError(
+                "MP409", f"There is a table '{name}' already.", hint="Drop it first, or choose another name."
+            )
+        rows = table.to_arrow()
+        made = self.create(replace(table.spec, name=name))
+        made.insert(rows)
+        return made
+
+    def checkpoint(self) -> None:
+        if self._folder is None:
+            return
+        with self._folder.checkpointing:
+            with self._commit_lock:
+                self._folder.rotate()
+                tables = {t.id: (t, self.published[t.id]) for t in self._by_name.values()}
+                values, next_table = dict(self._values), self._next_table
+            states = [(i, spec_as_json(t.spec), v, t.durable) for i, (t, v) in tables.items()]
+            self._folder.write_checkpoint(states, values, next_table)
+
+    def bytes_on_disk(self, table: int) -> int:
+        return 0 if self._folder is None else self._folder.bytes_of(table)
+
+    def close(self) -> None:
+        if self._folder is not None:
+            self._folder.close()
+
+    def _live(self, id_: int, rows: MemoryRows) -> LiveTable:
+        plugin: BackendPlugin = registry.find("backend", rows.spec.backend)
+        return LiveTable(self, id_, rows, plugin.capabilities)
+
+    def _add(self, table: LiveTable) -> None:
+        self._by_name[table.name.lower()] = table
+        self.published = {**self.published, table.id: table.rows.current}
+
+    def _reopen(self, table: LiveTable, spec: TableSpec) -> LiveTable:
+        difference = _shape_difference(table.spec, spec)
+        if difference:
+            message = f"Table '{spec.name}' is there already, with another {difference}."
+            raise TableError("MP409", message, hint="Drop it, or give the new one another name.")
+        indexes = tuple(dict.fromkeys((*spec.indexes, *table.spec.indexes)))
+        spec = replace(spec, indexes=indexes)
+        if spec_as_json(spec) != spec_as_json(table.spec):
+            self._append({"define": {"id": table.id, "spec": spec_as_json(spec)}})
+        self._define(table, spec)
+        return table
+
+    def _define(self, table: LiveTable, spec: TableSpec) -> None:
+        version = table.rows.current
+        for names in spec.indexes:
+            columns = tuple(spec.schema.position(n) for n in names)
+            if columns not in version.indexes:
+                version = version.indexed(columns)
+        table.define(spec)
+        table.rows.current = version
+        self.published = {**self.published, table.id: version}
+
+    def _log_commit(self, prepared: Sequence[tuple[LiveTable, Prepared]], puts: Mapping[str, Any]) -> None:
+        if self._folder is None:
+            return
+        changes, blobs = [], []
+        for table, change in prepared:
+            if table.durable:
+                entry, streams = encode_change(table.id, table.rows.current, change)
+                changes.append(entry)
+                blobs += streams
+        if changes or puts:
+            self._append({"changes": changes, "puts": dict(puts)}, blobs)
+
+    def _publish(self, prepared: Sequence[tuple[LiveTable, Prepared]], puts: Mapping[str, Any]) -> None:
+        now = self._clock()
+        published = dict(self.published)
+        for table, change in prepared:
+            published[table.id] = table.rows.apply(change)
+            table.updated_at = now
+        values = {**self._values, **puts} if puts else self._values
+        self._values = {k: v for k, v in values.items() if v is not None} if None in puts.values() else values
+        self.published = published
+
+    def _append(self, header: Mapping[str, Any], blobs: Sequence[Any] = ()) -> None:
+        if self._folder is not None:
+            self._folder.append(header, blobs)
+
+    def _maintain(self) -> None:
+        if self._folder is not None and self._folder.wants_checkpoint():
+            self._folder.in_background(self.checkpoint)
+
+
+def _shape_difference(old: TableSpec, new: TableSpec) -> str:
+    """What makes two definitions different tables, or nothing."""
+    shapes: tuple[tuple[str, Callable[[TableSpec], Any]], ...] = (
+        ("set of columns", lambda s: [(c.name.lower(), c.type, c.nullable) for c in s.schema]),
+        ("key", lambda s: [n.lower() for n in s.schema.key]),
+        ("backend", lambda s: s.backend),
+        ("treatment of NULL keys", lambda s: s.null_keys),
+    )
+    return next((word for word, shape in shapes if shape(old) != shape(new)), "")

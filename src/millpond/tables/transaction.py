@@ -1,0 +1,133 @@
+"""A transaction over several tables: pinned versions, drafts on them, and one commit for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from millpond.errors import TableError
+from millpond.tables.draft import Draft, Mark
+from millpond.tables.heap import Version
+from millpond.tables.live import LiveTable
+from millpond.tables.writing import Writing
+
+if TYPE_CHECKING:
+    from millpond.tables.store import TableStore
+
+
+class TableTransaction:
+    """Begun by the store with the locks it asked for; used by one thread at a time."""
+
+    def __init__(self, store: TableStore, locked: Sequence[LiveTable], pinned: Mapping[int, Version]) -> None:
+        self._store = store
+        self._locked = list(locked)
+        self._pinned = pinned
+        self._drafts: dict[int, tuple[LiveTable, Draft]] = {}
+        self._puts: dict[str, Any] = {}
+        self._ended = False
+
+    def table(self, name: str) -> TransactionTable:
+        self._check_open()
+        return TransactionTable(self, self._store.table(name))
+
+    def draft(self, table: LiveTable) -> Draft:
+        """The table's draft, begun at the pinned version on first use."""
+        self._check_open()
+        if table.id not in self._drafts:
+            if table.id not in self._pinned:
+                raise TableError(
+                    "MP409", f"Table '{table.name}' is younger than the transaction.", hint="Begin a new transaction."
+                )
+            self._drafts[table.id] = (table, Draft(self._pinned[table.id]))
+        return self._drafts[table.id][1]
+
+    def put(self, key: str, value: Any) -> None:
+        self._check_open()
+        self._puts[key] = value
+
+    def get(self, key: str) -> Any:
+        """The value put under a key here, or before by others."""
+        return self._puts[key] if key in self._puts else self._store.get(key)
+
+    def savepoint(self) -> Savepoint:
+        self._check_open()
+        return Savepoint({i: d.mark() for i, (_, d) in self._drafts.items()}, dict(self._puts))
+
+    def rollback_to(self, savepoint: Savepoint) -> None:
+        self._check_open()
+        for id_, (_, draft) in self._drafts.items():
+            draft.rollback_to(savepoint.marks.get(id_, Mark(0, None, None)))
+        self._puts = dict(savepoint.puts)
+
+    def commit(self) -> None:
+        self._check_open()
+        try:
+            changed = [(t, d) for _, (t, d) in sorted(self._drafts.items()) if d.touched]
+            self._lock([t for t, _ in changed])
+            self._store.commit(changed, self._puts)
+        finally:
+            self._end()
+
+    def rollback(self) -> None:
+        if not self._ended:
+            self._end()
+
+    def __enter__(self) -> TableTransaction:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._ended:
+            return
+        if kind is None:
+            self.commit()
+        else:
+            self.rollback()
+
+    def _lock(self, tables: Sequence[LiveTable]) -> None:
+        """Take the locks that are still missing. Waiting is for locks above all that are held: whoever waits for a
+        lower one while holding a higher one could wait in a circle, so that is a conflict instead."""
+        for table in tables:
+            held = [t.id for t in self._locked]
+            if table.id not in held:
+                table.acquire(wait=not held or table.id > max(held))
+                self._locked.append(table)
+
+    def _end(self) -> None:
+        self._ended = True
+        for table in reversed(self._locked):
+            table.release()
+        self._locked.clear()
+        self._drafts.clear()
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise TableError("MP410", "This transaction has ended.", hint="Begin a new one.")
+
+
+class Savepoint:
+    """Where a transaction can return to."""
+
+    def __init__(self, marks: Mapping[int, Mark], puts: Mapping[str, Any]) -> None:
+        self.marks = marks
+        self.puts = puts
+
+
+class TransactionTable(Writing):
+    """A table inside a transaction."""
+
+    def __init__(self, transaction: TableTransaction, table: LiveTable) -> None:
+        self._transaction = transaction
+        self._table = table
+        self.name, self.schema = table.name, table.schema
+        self.null_keys, self.evaluator = table.null_keys, table.evaluator
+
+    def _state(self) -> Draft:
+        return self._transaction.draft(self._table)
+
+    def _count_lookup(self, asked: int, found: int, indexed: bool = False) -> None:
+        self._table._count_lookup(asked, found, indexed)
+
+    @contextmanager
+    def _draft(self) -> Iterator[Draft]:
+        yield self._state()

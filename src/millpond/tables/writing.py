@@ -1,0 +1,197 @@
+"""Changing a table: rows are checked and completed in full before the draft is touched, so an error changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.contracts.table import Keys as KeysGiven
+from millpond.contracts.table import Rows
+from millpond.errors import ConstraintError, TableError
+from millpond.tables import selection
+from millpond.tables.coercion import cast_array, to_array
+from millpond.tables.conditions import as_condition
+from millpond.tables.differences import difference
+from millpond.tables.draft import Draft
+from millpond.tables.heap import Keys, key_columns
+from millpond.tables.incoming import Incoming, incoming
+from millpond.tables.index import Ids
+from millpond.tables.reading import Reading
+from millpond.tables.unique import check_nulls, check_unique, last_of_each, shown_key
+
+_NO_ROWS = np.empty(0, dtype=np.int64)
+
+
+class Writing(Reading):
+    """The changes of WriteTable. A subclass says which draft they go into."""
+
+    def _draft(self) -> AbstractContextManager[Draft]:
+        """The draft of one change; what leaves it without an exception counts."""
+        raise NotImplementedError
+
+    def insert(self, rows: Rows) -> int:
+        groups = incoming(self.name, self.schema, rows)
+        with self._draft() as draft, _undone_on_error(draft):
+            return sum(self._insert(draft, given) for given in groups)
+
+    def upsert(self, rows: Rows) -> int:
+        self._need_key()
+        groups = incoming(self.name, self.schema, rows)
+        with self._draft() as draft, _undone_on_error(draft):
+            return sum(self._upsert(draft, given) for given in groups)
+
+    def update(self, condition: Any, values: Mapping[str, Any], parameters: Sequence[Any] = ()) -> int:
+        with self._draft() as draft:
+            return self._update(draft, condition, values, parameters)
+
+    def update_many(self, changes: Sequence[tuple[Any, Mapping[str, Any], Sequence[Any]]]) -> int:
+        with self._draft() as draft, _undone_on_error(draft):
+            return sum(self._update(draft, condition, values, given) for condition, values, given in changes)
+
+    def delete(self, condition: Any = None, parameters: Sequence[Any] = (), *, keys: KeysGiven | None = None) -> int:
+        if condition is not None and keys is not None:
+            raise TableError("MP409", "delete takes a condition or keys, not both.", hint="Call it twice.")
+        with self._draft() as draft:
+            if keys is not None:
+                ids = self._lookup_ids(draft, keys, None)
+            else:
+                ids = draft.ids() if condition is None else self._select(draft, condition, parameters).ids
+            draft.change(ids, self._no_rows())
+            return len(ids)
+
+    def replace(self, rows: pa.Table) -> int:
+        (given,) = incoming(self.name, self.schema, rows)
+        with self._draft() as draft:
+            batch = self._complete(given)
+            keys = self._checked_keys(batch)
+            if keys is not None:
+                check_unique(self.name, self.schema, keys)
+            removed, added = difference(draft, batch, keys)
+            kept = batch.take(pa.array(added))
+            draft.change(removed, kept, None if keys is None else Keys(keys.at(added)))
+            return max(len(removed), len(added))
+
+    def _insert(self, draft: Draft, given: Incoming) -> int:
+        batch = self._complete(given)
+        keys = self._checked_keys(batch)
+        if keys is not None:
+            check_unique(self.name, self.schema, keys)
+            self._check_free(keys, draft.locate(keys))
+        draft.change(_NO_ROWS, batch, keys)
+        return int(batch.num_rows)
+
+    def _upsert(self, draft: Draft, given: Incoming) -> int:
+        keys = self._keys_of(given)
+        last = last_of_each(keys)
+        if last is not None:
+            given, keys = given.take(last), Keys(keys.at(last))
+        there = draft.locate(keys)
+        batch = self._merged(draft, given, there)
+        self._check_not_null(batch)
+        draft.change(there[there >= 0], batch, keys)
+        return int(batch.num_rows)
+
+    def _update(self, draft: Draft, condition: Any, values: Mapping[str, Any], parameters: Sequence[Any]) -> int:
+        asked = as_condition(condition)
+        found = selection.Selected(draft, draft.ids()) if asked is None else self._select(draft, asked, parameters)
+        if not len(found.ids):
+            self._positions(list(values))
+            return 0
+        batch = self._with_values(found, values, parameters)
+        self._check_not_null(batch)
+        keys = self._checked_keys(batch)
+        if keys is not None and any(self.schema[name].name in self.schema.key for name in values):
+            check_unique(self.name, self.schema, keys)
+            there = draft.locate(keys)
+            self._check_free(keys, np.where(np.isin(there, found.ids), -1, there))
+        draft.change(found.ids, batch, keys)
+        return len(found.ids)
+
+    def _with_values(
+        self, found: selection.Selected, values: Mapping[str, Any], given: Sequence[Any]
+    ) -> pa.RecordBatch:
+        rows = found.table(range(len(self.schema)))
+        columns = [c.combine_chunks() for c in rows.columns]
+        for position, value in zip(self._positions(list(values)), values.values(), strict=True):
+            column = self.schema.columns[position]
+            if isinstance(value, exp.Expression):
+                columns[position] = cast_array(self.evaluator.values(value, rows.select, given), column)
+            else:
+                one = to_array([value], column)
+                columns[position] = one.take(pa.array(np.zeros(rows.num_rows, dtype=np.int64)))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema.arrow())
+
+    def _merged(self, draft: Draft, given: Incoming, there: Ids) -> pa.RecordBatch:
+        """Rows given in part, completed from the rows that are there, or from defaults."""
+        absent = [i for i, c in enumerate(self.schema) if c.name not in given.columns]
+        if not absent:
+            return given.batch(self.schema, {})
+        known = there >= 0
+        old = draft.table(there[known], absent)
+        fresh = self._defaults(absent, int((~known).sum()))
+        order = np.empty(len(there), dtype=np.int64)
+        order[np.concatenate([np.flatnonzero(known), np.flatnonzero(~known)])] = np.arange(len(there))
+        taken = pa.array(order)
+        filled = {
+            self.schema.columns[p].name: pa.concat_arrays([old.column(i).combine_chunks(), fresh[i]]).take(taken)
+            for i, p in enumerate(absent)
+        }
+        return given.batch(self.schema, filled)
+
+    def _complete(self, given: Incoming) -> pa.RecordBatch:
+        absent = [i for i, c in enumerate(self.schema) if c.name not in given.columns]
+        fresh = self._defaults(absent, given.rows)
+        batch = given.batch(self.schema, {self.schema.columns[p].name: a for p, a in zip(absent, fresh, strict=True)})
+        self._check_not_null(batch)
+        return batch
+
+    def _defaults(self, positions: Sequence[int], rows: int) -> list[pa.Array]:
+        return [self.evaluator.default(self.schema.columns[p], rows) for p in positions]
+
+    def _keys_of(self, given: Incoming) -> Keys:
+        for name in self.schema.key:
+            if name not in given.columns:
+                message = f"Rows for '{self.name}' lack the key column '{name}'."
+                raise ConstraintError("MP403", message, hint="Every row needs its key. Nothing was changed.")
+        keys = Keys(tuple(given.columns[name] for name in self.schema.key))
+        self._check_key_nulls(keys)
+        return keys
+
+    def _checked_keys(self, batch: pa.RecordBatch) -> Keys | None:
+        if not self.schema.key:
+            return None
+        keys = key_columns(self.schema, batch)
+        self._check_key_nulls(keys)
+        return keys
+
+    def _check_key_nulls(self, keys: Keys) -> None:
+        if not self.null_keys:
+            check_nulls(self.name, self.schema.key, keys.columns, "MP403")
+
+    def _check_not_null(self, batch: pa.RecordBatch) -> None:
+        names = [c.name for c in self.schema if not c.nullable and c.name not in self.schema.key]
+        check_nulls(self.name, names, [batch.column(self.schema.position(n)) for n in names], "MP401")
+
+    def _check_free(self, keys: Keys, there: Ids) -> None:
+        taken = np.flatnonzero(there >= 0)
+        if len(taken):
+            message = f"Table '{self.name}' has a row with key {shown_key(self.schema, keys, int(taken[0]))} already."
+            raise ConstraintError("MP402", message, hint="UPSERT replaces it. Nothing was changed.")
+
+    def _no_rows(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([pa.array([], c.type) for c in self.schema], schema=self.schema.arrow())
+
+
+@contextmanager
+def _undone_on_error(draft: Draft) -> Iterator[None]:
+    mark = draft.mark()
+    try:
+        yield
+    except BaseException:
+        draft.rollback_to(mark)
+        raise
