@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 from millpond.cli.command import Arguments, Command
 from millpond.cli.demo_files import folder
-from millpond.cli.messages import print_problems
-from millpond.cli.running import leave_at_once, watch
+from millpond.cli.messages import print_errors
+from millpond.cli.running import Failures, leave_at_once, watch
 from millpond.cli.stopper import Stopper
 from millpond.cli.views import View, open_view
 
 if TYPE_CHECKING:
-    from millpond.errors import Problem
     from millpond.runtime.app import App
 
 LOOK_INTERVAL_S = 0.25
@@ -64,14 +63,14 @@ def run(arguments: Arguments) -> int:
             failed, summary = play(Show(), Path(scratch), stopper)
         except KeyboardInterrupt:
             leave_at_once(stopper.exit_code)
-    print_problems(failed)
+    print_errors(failed, json=False, debug=arguments.debug)
     print(*summary, sep="\n")
     if stopper.received is signal.SIGINT:
         return 130
     return 1 if failed else 0
 
 
-def play(show: Show, scratch: Path, stopper: Stopper) -> tuple[list[Problem], list[str]]:
+def play(show: Show, scratch: Path, stopper: Stopper) -> tuple[Failures, list[str]]:
     """Run the example until its last row or the first signal; returns what failed and the lines of the summary."""
     # Spark and all that comes with it.
     from millpond.runtime.app import App

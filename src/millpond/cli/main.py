@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 
 from millpond.cli import check, dead_letters, demo, doctor, explain, query, run, shell, version
 from millpond.cli.command import Command, Parser
-from millpond.cli.messages import print_problems
-from millpond.errors import MillpondError, OptionError, Problem
-from millpond.redact import redact
+from millpond.cli.messages import print_errors
+from millpond.errors import MillpondError, OptionError
 from millpond.suggest import did_you_mean
 
 # In the order in which `millpond --help` shows them.
@@ -38,22 +36,16 @@ def main(words: Sequence[str] | None = None) -> int:
     _speak_utf8()
     try:
         return _run(words)
-    except MillpondError as error:
-        print_problems(error.problems, json="--json" in words)
-        code = error.exit_code
     except KeyboardInterrupt:
-        code = INTERRUPTED
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader, `head` perhaps, has had enough. Standard output goes nowhere, or Python would complain at the end.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINE
     except Exception as error:
-        print_problems([_bug(error)], json="--json" in words)
-        code = FAILED
-    if debug:
-        traceback.print_exc()
-    return code
+        print_errors([error], json="--json" in words, debug=debug)
+        return error.exit_code if isinstance(error, MillpondError) else FAILED
 
 
 def _run(words: list[str]) -> int:
@@ -88,12 +80,6 @@ def _overview() -> str:
             "What a command takes: millpond COMMAND --help",
         ]
     )
-
-
-def _bug(error: Exception) -> Problem:
-    text = redact(" ".join(str(error).split()))
-    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return Problem("MP999", f"This is a bug in Millpond: {said}", hint="Run it again with --debug to see where.")
 
 
 def _speak_utf8() -> None:

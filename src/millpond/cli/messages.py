@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json as json_module
 import sys
+import traceback
 from collections.abc import Iterable
 from typing import TextIO
 
-from millpond.errors import Problem
+from millpond.errors import MillpondError, Problem
+from millpond.redact import redact
 
 
 def print_problems(problems: Iterable[Problem], *, json: bool = False, file: TextIO | None = None) -> None:
@@ -16,6 +18,25 @@ def print_problems(problems: Iterable[Problem], *, json: bool = False, file: Tex
     for problem in dict.fromkeys(problems):
         print(problem_line(problem) if json else str(problem), file=out)
     out.flush()
+
+
+def print_errors(errors: Iterable[BaseException], *, json: bool, debug: bool) -> None:
+    """Each problem of the errors once, to standard error; with `debug` also where they were raised."""
+    found = list(errors)
+    print_problems((problem for error in found for problem in problems_of(error)), json=json)
+    if debug:
+        for error in found:
+            print(redact("".join(traceback.format_exception(error))), file=sys.stderr)
+
+
+def problems_of(error: BaseException) -> tuple[Problem, ...]:
+    """What an error says: our own have said it, any other is a bug of ours."""
+    if isinstance(error, MillpondError):
+        return error.problems
+    text = redact(" ".join(str(error).split()))
+    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    hint = "Run it again with --debug to see where."
+    return (Problem("MP999", f"This is a bug in Millpond: {said}", hint=hint),)
 
 
 def problem_line(problem: Problem) -> str:

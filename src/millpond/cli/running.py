@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from millpond.runtime.app import App
 
 
-def watch(app: App, work: Callable[[], None], view: View, stopper: Stopper, told: Iterable[Problem]) -> list[Problem]:
-    """Do the work while the view shows the app, and let the app go; returns everything that failed, each once."""
-    raised: tuple[Problem, ...] = ()
+Failures = list[MillpondError]
+
+
+def watch(app: App, work: Callable[[], None], view: View, stopper: Stopper, told: Iterable[Problem]) -> Failures:
+    """Do the work while the view shows the app, and let the app go; returns everything that failed."""
+    raised: Failures = []
     with Watcher(app.progress, view, told):
         try:
             work()
         except MillpondError as error:
-            raised = error.problems
+            raised.append(error)
         except Exception:
             app.stop()
             raise
@@ -31,7 +34,7 @@ def watch(app: App, work: Callable[[], None], view: View, stopper: Stopper, told
         app.stop()
     if stopper.failure is not None:
         raise stopper.failure
-    return list(dict.fromkeys([*raised, *(problem for failure in app.failures for problem in failure.problems)]))
+    return list(dict.fromkeys([*raised, *app.failures]))
 
 
 def leave_at_once(code: int, *, quiet: bool = False) -> NoReturn:

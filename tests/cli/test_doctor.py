@@ -1,0 +1,99 @@
+"""`millpond doctor` on machines that lack something."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from millpond.cli import health
+from millpond.cli.health import MISSING, OK, WARN, Finding, Machine
+from millpond.cli.main import main
+
+Capture = pytest.CaptureFixture[str]
+
+
+def make_java(folder: Path, version: str) -> Path:
+    """A Java that tells its version by its release file."""
+    (folder / "bin").mkdir(parents=True)
+    java = folder / "bin" / "java"
+    java.write_text("#!/bin/sh\n")
+    java.chmod(0o755)
+    (folder / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+    return java
+
+
+def only(findings: object) -> Finding:
+    (finding,) = findings  # type: ignore[misc]
+    return finding
+
+
+def test_a_machine_that_runs_the_tests_can_run_millpond(capsys: Capture) -> None:
+    assert main(["doctor"]) == 0
+    told = capsys.readouterr().out
+    assert "Millpond can run here" in told
+    assert all(name in told for name in ("Python", "Java", "pyspark", "memory", "cores", "disk", "clock", "kafka jars"))
+
+
+def test_json_is_one_object_per_finding(capsys: Capture) -> None:
+    assert main(["doctor", "--json"]) == 0
+    findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"name", "state", "detail", "command"} == set(findings[0])
+
+
+def test_no_java_at_all_is_missing_with_the_command_that_brings_it(tmp_path: Path) -> None:
+    found = only(health.java(Machine({"PATH": str(tmp_path)}, tmp_path)))
+    assert found.state == MISSING
+    assert "17" in found.command
+
+
+def test_an_old_java_is_missing(tmp_path: Path) -> None:
+    make_java(tmp_path / "jdk8", "1.8.0_392")
+    found = only(health.java(Machine({"JAVA_HOME": str(tmp_path / "jdk8")}, tmp_path)))
+    assert (found.state, found.detail.split(" ")[0]) == (MISSING, "8")
+    assert "JAVA_HOME" in found.command
+
+
+def test_a_new_enough_java_is_fine(tmp_path: Path) -> None:
+    java = make_java(tmp_path / "jdk", "21.0.2")
+    found = only(health.java(Machine({"PATH": str(java.parent)}, tmp_path)))
+    assert (found.state, found.command) == (OK, "")
+    assert found.detail.startswith("21 at ")
+
+
+def test_a_wrong_java_home_is_named(tmp_path: Path) -> None:
+    found = only(health.java(Machine({"JAVA_HOME": str(tmp_path)}, tmp_path)))
+    assert (found.state, found.command) == (MISSING, "unset JAVA_HOME")
+
+
+def test_a_missing_package_makes_doctor_fail(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(health, "NEEDED", ("pyarrow", "no-such-package"))
+    assert main(["doctor"]) == 1
+    told = capsys.readouterr().out
+    assert f"pyarrow           {metadata.version('pyarrow')}" in told
+    assert "-m pip install no-such-package" in told
+    assert "Missing: no-such-package. Millpond cannot run until that is there." in told
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    temporary, here = health.folders(Machine({}, gone))
+    assert (temporary.state, here.state) == (OK, WARN)
+    assert "--state" in here.command
+
+
+def test_kafka_jars_are_found_in_sparks_cache(tmp_path: Path) -> None:
+    machine = Machine({"HOME": str(tmp_path)}, tmp_path)
+    assert only(health.kafka(machine)).state == WARN
+    cache = tmp_path / ".ivy2.5.2" / "jars"
+    cache.mkdir(parents=True)
+    (cache / "org.apache.spark_spark-sql-kafka-0-10_2.13-4.2.1.jar").touch()
+    assert only(health.kafka(machine)).state == OK
+
+
+def test_a_full_disk_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(health, "DISK_MIN_BYTES", 2**62)
+    found = only(health.disk(Machine({}, tmp_path)))
+    assert (found.state, "--state" in found.command) == (WARN, True)

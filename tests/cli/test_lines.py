@@ -1,0 +1,77 @@
+"""Progress as lines."""
+
+from __future__ import annotations
+
+import io
+import json
+
+from tests.cli.fake_app import progress
+
+from millpond.cli.lines import JsonView, LineView, changes, figures
+from millpond.errors import Problem, Severity
+
+WARNING = Problem("MP707", "Nobody feeds this.", severity=Severity.WARNING)
+
+
+def test_the_first_line_of_each_tells_its_state() -> None:
+    assert list(changes(None, progress("loading", table_state="loading", flow_state="waiting"))) == [
+        "    1.0s  app: loading",
+        "    1.0s  table users: loading, 0 rows, version 0, loaded 1 of 3",
+        "    1.0s  flow trades: waiting",
+    ]
+
+
+def test_a_state_is_told_when_it_changes_and_only_then() -> None:
+    before = progress(flow_state="running")
+    assert list(changes(before, progress(flow_state="running", seconds=2, rows=5))) == []
+    assert list(changes(before, progress(flow_state="failed", seconds=2, error="MP702 Two rows."))) == [
+        "    2.0s  flow trades: failed (MP702 Two rows.)"
+    ]
+
+
+def test_figures_are_told_of_what_moved() -> None:
+    before = progress(rows=1)
+    assert list(figures(before, progress(rows=1, seconds=6))) == []
+    assert list(figures(before, progress(rows=12_345, seconds=6))) == [
+        "    6.0s  flow trades: 12,345 rows, 1,234 rows/s, batch 46 ms, lag 7",
+        "    6.0s  table users: 12,345 rows, version 12345",
+    ]
+
+
+def test_figures_come_every_five_seconds_and_at_the_end() -> None:
+    out = io.StringIO()
+    view = LineView(out, io.StringIO())
+    for seconds in range(12):
+        view.show(progress(seconds=float(seconds), rows=seconds * 100))
+    before_end = out.getvalue()
+    view.close(progress("stopped", seconds=12.0, rows=1_200))
+    stamps = [line.split()[0] for line in before_end.splitlines() if "rows/s" in line]
+    assert stamps == ["5.0s", "10.0s"]
+    assert "app: stopped" in out.getvalue()
+    assert "flow trades: 1,200 rows" in out.getvalue()
+
+
+def test_a_silent_app_writes_no_lines() -> None:
+    out = io.StringIO()
+    view = LineView(out, io.StringIO())
+    view.show(progress())
+    written = out.getvalue()
+    for seconds in range(2, 60):
+        view.show(progress(seconds=float(seconds)))
+    assert out.getvalue() == written
+
+
+def test_json_lines_are_objects_of_a_kind() -> None:
+    out = io.StringIO()
+    view = JsonView(out, io.StringIO())
+    view.tell(WARNING)
+    view.show(progress(seconds=0.0))
+    view.show(progress(seconds=0.25, rows=3))
+    view.show(progress(seconds=0.5, flow_state="failed"))
+    view.say("for people only")
+    view.close(progress("stopped", seconds=0.75))
+    events = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [event["event"] for event in events] == ["problem", "progress", "progress", "progress"]
+    assert [event.get("state") for event in events] == [None, "running", "running", "stopped"]
+    assert events[0]["code"] == "MP707"
+    assert events[1]["flows"][0]["rows_per_s"] == 1234.5

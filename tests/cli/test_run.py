@@ -1,0 +1,167 @@
+"""`millpond run` over an app without Spark: flags, exit codes, what goes where."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+import pytest
+from tests.cli.fake_app import Script, progress
+
+from millpond.cli import running
+from millpond.cli.main import main
+from millpond.errors import BindError, FlowError, NotYetError, Problem, Severity
+
+WARNING = Problem("MP216", "Unmatched rows come again and again.", severity=Severity.WARNING)
+Capture = pytest.CaptureFixture[str]
+
+
+def test_once_runs_once_and_lets_the_state_go(script: Script) -> None:
+    assert main(["run", "app.sql", "--once"]) == 0
+    assert script.calls == ["run_once", "stop"]
+
+
+def test_without_once_it_runs_until_it_is_stopped(script: Script) -> None:
+    assert main(["run", "app.sql"]) == 0
+    assert script.calls == ["start", "wait", "stop"]
+
+
+def test_every_flag_reaches_the_app(script: Script) -> None:
+    flags = ["--state", "s", "--set", "A=1", "--set", "B=x=y", "--master", "local[2]", "--accept", "--no-http"]
+    main(["run", "app.sql", *flags, "--json", "--debug"])
+    assert {name: script.opened[name] for name in ("file", "state", "variables", "accept")} == {
+        "file": "app.sql",
+        "state": "s",
+        "variables": {"A": "1", "B": "x=y"},
+        "accept": True,
+    }
+    assert script.opened["settings"] == {"json": "true", "debug": "true", "master": "local[2]"}
+
+
+def test_without_flags_nothing_is_set(script: Script) -> None:
+    main(["run", "app.sql"])
+    assert script.opened["settings"] == {}
+    assert script.opened["state"] is None
+
+
+def test_standard_output_holds_nothing_but_rows(script: Script, capsys: Capture) -> None:
+    script.warnings = (WARNING,)
+    script.run = lambda app: app.output.write('{"n": 1}\n')
+    assert main(["run", "app.sql", "--once", "--json"]) == 0
+    told = capsys.readouterr()
+    assert told.out == '{"n": 1}\n'
+    events = [json.loads(line) for line in told.err.splitlines()]
+    assert [event["event"] for event in events] == ["problem", "progress"]
+
+
+def test_warnings_come_first_and_once(script: Script, capsys: Capture) -> None:
+    script.warnings = (WARNING, WARNING)
+    script.shows = lambda: progress("stopped", problems=(WARNING,))
+    assert main(["run", "app.sql", "--once"]) == 0
+    told = capsys.readouterr().err
+    assert told.startswith("MP216  warning: ")
+    assert told.count("MP216") == 1
+
+
+def test_what_failed_is_told_once_at_the_end_and_is_exit_1(script: Script, capsys: Capture) -> None:
+    failure = FlowError("MP702", "A scalar subquery found two rows.")
+    script.failures = (failure,)
+
+    def fails(app: Any) -> None:
+        raise failure
+
+    script.run = fails
+    assert main(["run", "app.sql", "--once"]) == 1
+    told = capsys.readouterr().err
+    assert told.count("MP702") == 1
+    assert told.endswith("MP702  A scalar subquery found two rows.\n")
+    assert script.calls == ["run_once", "stop"]
+
+
+def test_debug_shows_where_a_flow_failed(script: Script, capsys: Capture) -> None:
+    script.failures = (FlowError("MP701", "It failed."),)
+    assert main(["run", "app.sql", "--once", "--debug"]) == 1
+    assert "FlowError: MP701  It failed." in capsys.readouterr().err
+
+
+def test_a_failed_flow_of_a_live_app_is_exit_1(script: Script) -> None:
+    script.failures = (FlowError("MP701", "It failed."),)
+    assert main(["run", "app.sql"]) == 1
+
+
+@pytest.mark.parametrize(("error", "code"), [(BindError("MP201", "No."), 2), (NotYetError("MP901", "Later."), 1)])
+def test_an_app_that_cannot_start_has_its_own_exit_code(
+    script: Script, monkeypatch: pytest.MonkeyPatch, capsys: Capture, error: Exception, code: int
+) -> None:
+    def refuse(*given: object, **named: object) -> None:
+        raise error
+
+    monkeypatch.setattr(sys.modules["millpond.runtime.app"], "App", refuse)
+    assert main(["run", "app.sql", "--once"]) == code
+    assert capsys.readouterr().err == f"{error}\n"
+
+
+def test_a_bug_in_the_app_is_told_and_the_state_is_let_go(script: Script, capsys: Capture) -> None:
+    def fails(app: Any) -> None:
+        raise LookupError("bug")
+
+    script.run = fails
+    assert main(["run", "app.sql", "--once"]) == 1
+    assert "MP999" in capsys.readouterr().err
+    assert script.calls == ["run_once", "stop"]
+
+
+def stopped_by(number: signal.Signals, script: Script) -> None:
+    def run(app: Any) -> None:
+        os.kill(os.getpid(), number)
+        assert app.stopped.wait(10)
+
+    script.run = run
+
+
+def test_ctrl_c_finishes_the_batch_and_is_130(script: Script, capsys: Capture) -> None:
+    stopped_by(signal.SIGINT, script)
+    assert main(["run", "app.sql"]) == 130
+    assert "Stopping when this batch is done" in capsys.readouterr().err
+
+
+def test_sigterm_with_a_clean_stop_is_0(script: Script) -> None:
+    stopped_by(signal.SIGTERM, script)
+    assert main(["run", "app.sql"]) == 0
+
+
+def test_sigterm_after_a_failure_is_1(script: Script) -> None:
+    script.failures = (FlowError("MP701", "It failed."),)
+    stopped_by(signal.SIGTERM, script)
+    assert main(["run", "app.sql"]) == 1
+
+
+def test_a_second_ctrl_c_waits_for_nothing(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+
+    def leave(code: int) -> None:
+        left.append(code)
+        raise SystemExit(code)
+
+    monkeypatch.setattr(running.os, "_exit", leave)
+
+    def run(app: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert app.stopped.wait(10)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("the interrupt came first")
+
+    script.run = run
+    with pytest.raises(SystemExit):
+        main(["run", "app.sql"])
+    assert left == [130]
+    assert script.calls == ["start", "wait", "stop"], "only the first signal asked"
+
+
+def test_an_explicit_page_is_a_warning(script: Script, capsys: Capture) -> None:
+    assert main(["run", "app.sql", "--http", "127.0.0.1:9000"]) == 0
+    assert "MP901  warning: The dashboard" in capsys.readouterr().err
+    assert script.opened["settings"] == {"http": "127.0.0.1:9000"}

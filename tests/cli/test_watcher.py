@@ -1,0 +1,82 @@
+"""Showing progress from a thread."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import pytest
+from tests.cli.fake_app import progress
+
+from millpond.cli.watcher import Watcher
+from millpond.errors import Problem, Severity
+from millpond.runtime.progress import AppProgress
+
+KNOWN = Problem("MP216", "Known before.", severity=Severity.WARNING)
+NEW = Problem("MP707", "Nobody feeds this.", severity=Severity.WARNING)
+ERROR = Problem("MP702", "Two rows.")
+
+
+class Remembering:
+    """A view that remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.rows = io.StringIO()
+        self.shown: list[AppProgress] = []
+        self.told: list[Problem] = []
+        self.closed: list[AppProgress | None] = []
+        self.seen = threading.Event()
+
+    def show(self, progress: AppProgress) -> None:
+        self.shown.append(progress)
+        self.seen.set()
+
+    def close(self, progress: AppProgress | None) -> None:
+        self.closed.append(progress)
+
+    def tell(self, problem: Problem) -> None:
+        self.told.append(problem)
+
+    def say(self, text: str) -> None: ...
+
+
+def test_the_app_is_shown_while_it_runs_and_at_its_end() -> None:
+    view = Remembering()
+    with Watcher(lambda: progress(rows=len(view.shown)), view):
+        assert view.seen.wait(10)
+    assert view.closed == [progress(rows=len(view.shown))]
+
+
+def test_a_new_warning_is_told_once_and_errors_are_left_to_the_end() -> None:
+    view = Remembering()
+    with Watcher(lambda: progress(problems=(KNOWN, NEW, ERROR)), view, [KNOWN]):
+        assert view.seen.wait(10)
+    assert view.told == [NEW]
+
+
+def test_a_bug_in_showing_is_raised_and_not_lost() -> None:
+    view = Remembering()
+    asked = threading.Event()
+
+    def broken() -> AppProgress:
+        asked.set()
+        raise LookupError("broken")
+
+    with pytest.raises(LookupError), Watcher(broken, view):
+        assert asked.wait(10)
+    assert view.closed == [None]
+
+
+def test_a_bug_in_showing_does_not_hide_what_went_wrong_before() -> None:
+    asked = threading.Event()
+
+    def broken() -> AppProgress:
+        asked.set()
+        raise LookupError("broken")
+
+    def fails_after_that() -> None:
+        assert asked.wait(10)
+        raise RuntimeError("first")
+
+    with pytest.raises(RuntimeError, match="first"), Watcher(broken, Remembering()):
+        fails_after_that()
