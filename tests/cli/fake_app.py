@@ -49,7 +49,7 @@ def app_class(script: Script) -> type:
             script.opened = {"file": file, **given}
             self.output = given["output"]
             self.plan = SimpleNamespace(warnings=script.warnings)
-            self.stopped = threading.Event()
+            self.asked_to_stop = threading.Event()
 
         @property
         def failures(self) -> tuple[MillpondError, ...]:
@@ -68,7 +68,10 @@ def app_class(script: Script) -> type:
 
         def stop(self) -> None:
             script.calls.append("stop")
-            self.stopped.set()
+
+        def request_stop(self) -> None:
+            script.calls.append("request_stop")
+            self.asked_to_stop.set()
 
         def progress(self) -> AppProgress:
             return script.shows()

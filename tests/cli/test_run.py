@@ -117,7 +117,7 @@ def test_a_bug_in_the_app_is_told_and_the_state_is_let_go(script: Script, capsys
 def stopped_by(number: signal.Signals, script: Script) -> None:
     def run(app: Any) -> None:
         os.kill(os.getpid(), number)
-        assert app.stopped.wait(10)
+        assert app.asked_to_stop.wait(10)
 
     script.run = run
 
@@ -126,6 +126,7 @@ def test_ctrl_c_finishes_the_batch_and_is_130(script: Script, capsys: Capture) -
     stopped_by(signal.SIGINT, script)
     assert main(["run", "app.sql"]) == 130
     assert "Stopping when this batch is done" in capsys.readouterr().err
+    assert script.calls == ["start", "wait", "request_stop", "stop"]
 
 
 def test_sigterm_with_a_clean_stop_is_0(script: Script) -> None:
@@ -150,7 +151,7 @@ def test_a_second_ctrl_c_waits_for_nothing(script: Script, monkeypatch: pytest.M
 
     def run(app: Any) -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        assert app.stopped.wait(10)
+        assert app.asked_to_stop.wait(10)
         os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError("the interrupt came first")
 
@@ -158,7 +159,7 @@ def test_a_second_ctrl_c_waits_for_nothing(script: Script, monkeypatch: pytest.M
     with pytest.raises(SystemExit):
         main(["run", "app.sql"])
     assert left == [130]
-    assert script.calls == ["start", "wait", "stop"], "only the first signal asked"
+    assert script.calls == ["start", "wait", "request_stop"], "the second signal waits for nothing"
 
 
 def test_an_explicit_page_is_a_warning(script: Script, capsys: Capture) -> None:

@@ -59,7 +59,7 @@ def _run_app(arguments: Arguments, view: View, stopper: Stopper) -> Failures:
 
     def stop() -> None:
         view.say("Stopping when this batch is done; once more to stop at once.")
-        app.stop()
+        app.request_stop()
 
     stopper.on_first(stop)
     return watch(app, work, view, stopper, told)

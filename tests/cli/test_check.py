@@ -1,0 +1,107 @@
+"""`millpond check` and `millpond explain` on real files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from millpond.cli.main import main
+
+Capture = pytest.CaptureFixture[str]
+
+FINE = """
+CREATE STREAM trades (trade_id STRING, user_id STRING, quantity INT) FROM 'file://./trades.jsonl';
+CREATE TABLE users (user_id STRING PRIMARY KEY, tier STRING);
+CREATE TABLE totals AS SELECT user_id, COUNT(*) AS n FROM trades GROUP BY user_id;
+INSERT INTO users VALUES ('u1', 'GOLD');
+"""
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """app.sql in the working directory, beside the file that it reads."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trades.jsonl").write_text('{"trade_id": "t1", "user_id": "u1", "quantity": 5}\n')
+    file = tmp_path / "app.sql"
+    file.write_text(FINE)
+    return file
+
+
+def test_a_right_file_is_fine_in_one_line(app: Path, capsys: Capture) -> None:
+    assert main(["check", "app.sql"]) == 0
+    assert capsys.readouterr() == ("app.sql: fine; 1 stream, 2 tables, 1 flow\n", "")
+
+
+def test_each_mistake_is_shown_in_order_with_its_place(app: Path, capsys: Capture) -> None:
+    app.write_text(FINE + "DELETE FROM usres WHERE tier = 'x';\nINSERT INTO users SELECT user_id, teir FROM trades;\n")
+    assert main(["check", "app.sql"]) == 2
+    told = capsys.readouterr()
+    assert told.out == "app.sql: 2 errors\n"
+    assert told.err.index("MP201 app.sql:6:13") < told.err.index("MP202 app.sql:7:35")
+    assert "    6 | DELETE FROM usres WHERE tier = 'x';\n      |             ^^^^^\n" in told.err
+    assert "Did you mean 'users'?" in told.err
+
+
+def test_json_is_one_object_per_problem_on_standard_output(app: Path, capsys: Capture) -> None:
+    app.write_text(FINE + "DELETE FROM usres;\n")
+    assert main(["check", "app.sql", "--json"]) == 2
+    told = capsys.readouterr()
+    (problem,) = [json.loads(line) for line in told.out.splitlines()]
+    assert (problem["code"], problem["file"], problem["line"], problem["column"]) == ("MP201", "app.sql", 6, 13)
+    assert problem["place"] == "app.sql:6:13"
+    assert told.err == ""
+
+
+def test_a_file_that_is_not_there_is_wrong_input(app: Path, capsys: Capture) -> None:
+    assert main(["check", "other.sql"]) == 2
+    assert capsys.readouterr().err.startswith("MP110  ")
+
+
+def test_a_variable_is_set_on_the_command_line(app: Path, capsys: Capture) -> None:
+    app.write_text(FINE.replace("trades.jsonl", "${NAME_OF_THE_FILE}"))
+    assert main(["check", "app.sql"]) == 2
+    assert "MP104" in capsys.readouterr().err
+    assert main(["check", "app.sql", "--set", "NAME_OF_THE_FILE=trades.jsonl"]) == 0
+
+
+def test_what_could_not_be_verified_is_said_and_counted(app: Path, capsys: Capture) -> None:
+    app.write_text(
+        "CREATE STREAM orders FROM kafka://h:9092/orders;\nINSERT INTO 'file://./out' SELECT * FROM orders;\n"
+    )
+    assert main(["check", "app.sql"]) == 0
+    told = capsys.readouterr()
+    assert "MP221 app.sql:1:" in told.err
+    assert "note" in told.out
+
+
+def test_what_cannot_run_yet_is_said_and_is_no_mistake(app: Path, capsys: Capture) -> None:
+    app.write_text(FINE + "SELECT DISTINCT user_id FROM trades;\n")
+    assert main(["check", "app.sql"]) == 0
+    assert "MP901 app.sql:6:" in capsys.readouterr().err
+
+
+def test_explain_prints_the_plan(app: Path, capsys: Capture) -> None:
+    assert main(["explain", "app.sql"]) == 0
+    told = capsys.readouterr().out
+    assert "trades" in told
+    assert "totals" in told
+
+
+def test_explain_prints_one_json_object_for_programs(app: Path, capsys: Capture) -> None:
+    assert main(["explain", "app.sql", "--json"]) == 0
+    assert "flows" in json.loads(capsys.readouterr().out)
+
+
+def test_a_wrong_file_is_explained_by_its_mistakes(app: Path, capsys: Capture) -> None:
+    app.write_text(FINE + "DELETE FROM usres;\n")
+    assert main(["explain", "app.sql"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "MP201 app.sql:6:13" in told.err
+
+
+def test_explain_says_that_the_state_is_not_compared_yet(app: Path, capsys: Capture) -> None:
+    assert main(["explain", "app.sql", "--state", "state"]) == 0
+    assert "MP901  note: " in capsys.readouterr().err
