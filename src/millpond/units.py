@@ -7,23 +7,28 @@ from decimal import Decimal
 
 from millpond.errors import Place, SqlError
 
-MICROSECONDS_PER_UNIT: dict[str, int] = {
-    "us": 1,
+_MICROSECONDS_PER_WORD: dict[str, int] = {
     "microsecond": 1,
-    "ms": 1_000,
     "millisecond": 1_000,
-    "s": 1_000_000,
     "sec": 1_000_000,
     "second": 1_000_000,
-    "m": 60_000_000,
     "min": 60_000_000,
     "minute": 60_000_000,
-    "h": 3_600_000_000,
     "hour": 3_600_000_000,
-    "d": 86_400_000_000,
     "day": 86_400_000_000,
-    "w": 604_800_000_000,
     "week": 604_800_000_000,
+}
+
+MICROSECONDS_PER_UNIT: dict[str, int] = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+    "w": 604_800_000_000,
+    **_MICROSECONDS_PER_WORD,
+    **{f"{word}s": length for word, length in _MICROSECONDS_PER_WORD.items()},
 }
 
 BYTES_PER_UNIT: dict[str, int] = {
@@ -68,10 +73,7 @@ def _quantity(text: str, units: dict[str, int], most: int) -> int | None:
     matched = _QUANTITY.match(text)
     if not matched:
         return None
-    unit = matched[2].lower()
-    factor = units.get(unit)
-    if factor is None and len(unit) > 2:
-        factor = units.get(unit.removesuffix("s"))
+    factor = units.get(matched[2].lower())
     if factor is None:
         return None
     amount = Decimal(matched[1]) * factor

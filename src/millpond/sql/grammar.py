@@ -49,18 +49,20 @@ class Grammar(StrictParser):
         """A whole query: SELECT, VALUES, WITH ... SELECT, set operations, brackets around any of them."""
         start = self.here
         found = self._parse_ddl_select()
-        if not isinstance(found, exp.Query):
-            self.refuse_unexpected("a query") if found is None else self.refuse("A query must stand here.", token=start)
-        assert isinstance(found, exp.Query)
-        return found
+        if isinstance(found, exp.Values):
+            found = self._values_to_select(found)
+        if isinstance(found, exp.Query):
+            return found
+        if found is None:
+            self.refuse_unexpected("a query")
+        return self.refuse("A query must stand here.", token=start)
 
     def condition(self) -> exp.Expression:
         """One expression."""
         found = self._parse_disjunction()
-        if found is None:
-            self.refuse_unexpected("an expression")
-        assert isinstance(found, exp.Expression)
-        return found
+        if isinstance(found, exp.Expression):
+            return found
+        return self.refuse_unexpected("an expression")
 
     def value(self) -> exp.Expression:
         """An expression, or the word DEFAULT."""
@@ -71,10 +73,9 @@ class Grammar(StrictParser):
     def default_value(self) -> exp.Expression:
         """The value of a DEFAULT: an expression that ends before NOT NULL or PRIMARY KEY."""
         found = self._parse_bitwise()
-        if found is None:
-            self.refuse_unexpected("a value")
-        assert isinstance(found, exp.Expression)
-        return found
+        if isinstance(found, exp.Expression):
+            return found
+        return self.refuse_unexpected("a value")
 
     def uri(self) -> str:
         """The URI that comes next."""

@@ -214,8 +214,7 @@ class _Scanner:
             elif opened < 0 and stop[0] not in ('\\"', "${"):
                 break
         if opened >= 0:
-            self.at = opened
-            self.unclosed('"', "quote", '"')
+            self.unclosed('"', "quote", '"', opened)
             self.blank(len(self.text))
             return
         end = stop.start() if stop else len(self.text)
@@ -234,6 +233,7 @@ class _Scanner:
         hint = "Write ${NAME} or ${NAME:-default}."
         self.mistakes.append(Mistake("MP104", "'${' does not start a variable.", found.start(), found.end(), hint))
 
-    def unclosed(self, opening: str, what: str, closing: str) -> None:
+    def unclosed(self, opening: str, what: str, closing: str, at: int | None = None) -> None:
+        start = self.at if at is None else at
         message = f"This {what} is never closed."
-        self.mistakes.append(Mistake("MP103", message, self.at, self.at + len(opening), f"Add the missing {closing}"))
+        self.mistakes.append(Mistake("MP103", message, start, start + len(opening), f"Add the missing {closing}"))
