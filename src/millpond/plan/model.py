@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millpond.contracts.sink import SinkSpec
@@ -120,17 +121,19 @@ class Accumulator:
 
 @dataclass(frozen=True)
 class Final:
-    """One aggregate of the user's, got from its accumulators: how is count | sum | min | max | avg."""
+    """One aggregate of the user's, got from its accumulators: how is count | sum | min | max | avg. `type` is what
+    Spark would give it, None where only Spark can tell."""
 
     name: str
     how: str
     accumulators: tuple[str, ...]
+    type: pa.DataType | None = None
 
 
 @dataclass(frozen=True)
 class AggregatePlan:
-    """GROUP BY over a stream: `partial` gives groups (g0, g1, ...) and accumulators of a batch; they are merged by group
-    into `companion`; `outputs` and `having` are over the groups and finals of the merged rows."""
+    """GROUP BY over a stream: `partial` gives groups (g0, g1, ...) and accumulators of a batch; they are merged by
+    group into `companion`; `outputs` and `having` are over the groups and finals of the merged rows."""
 
     partial: exp.Select
     groups: tuple[str, ...]
@@ -161,8 +164,8 @@ class Step:
 
 @dataclass(frozen=True)
 class FlowPlan:
-    """Everything one stream drives. `id` is stable while its source is; `feeds_back`: it and another flow feed each
-    other's tables."""
+    """Everything one stream drives. `id` is stable while its source is; `joined` are the other sources of a
+    stream-stream join."""
 
     id: str
     name: str
@@ -170,6 +173,7 @@ class FlowPlan:
     steps: tuple[Step, ...]
     watermark: Watermark | None = None
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    joined: tuple[str, ...] = ()
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -180,7 +184,9 @@ class FlowPlan:
 class OneShot:
     """A statement without a stream: `id` names the n-th occurrence of its text, so it runs once per state directory.
     `transaction` numbers the BEGIN ... COMMIT it stands in (None outside); `late`: runs after the flows have caught up;
-    `repeat`: at each start. `query`, bound, for INSERT ... SELECT over tables and bare SELECT."""
+    `repeat`: at each start; `early`: a DROP that stands before the CREATE of the same name, run before tables are made.
+    `query`, bound, for INSERT ... SELECT over tables and bare SELECT. `columns` are the target's that a query or
+    `rows` fill; `assignments` and `condition`, bound, are those of UPDATE and DELETE without a source."""
 
     id: str
     statement: Statement
@@ -191,6 +197,11 @@ class OneShot:
     query: exp.Query | None = None
     reads: tuple[Access, ...] = ()
     sink: str | None = None
+    early: bool = False
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[exp.Expression, ...], ...] = ()
+    assignments: tuple[tuple[str, exp.Expression], ...] = ()
+    condition: exp.Expression | None = None
 
 
 @dataclass(frozen=True)
@@ -206,7 +217,8 @@ class SinkPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """An app, ready to run if `errors` is empty. Tables come in the order in which they can be made, flows in the order
+    """An app, ready to run if `errors` and `not_yet` are empty; what is not yet runnable is a note in `problems` too.
+    Tables come in the order in which they can be made, flows in the order
     in which they catch up."""
 
     name: str
@@ -218,6 +230,7 @@ class Plan:
     one_shots: tuple[OneShot, ...] = ()
     sinks: tuple[SinkPlan, ...] = ()
     problems: tuple[Problem, ...] = ()
+    not_yet: tuple[Problem, ...] = ()
 
     @property
     def errors(self) -> tuple[Problem, ...]:

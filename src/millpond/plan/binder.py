@@ -1,0 +1,233 @@
+"""Binding: every name of a query becomes a column or a relation, stars become columns, every output gets a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from sqlglot import exp
+
+from millpond.plan.bound import BoundQuery, BoundSelect, Output, Reading, Spot
+from millpond.plan.catalog import Relation, RelationKind
+from millpond.plan.columns import Names, bind_expression
+from millpond.plan.findings import Findings
+from millpond.plan.from_clause import bind_from
+from millpond.plan.functions import has_aggregate
+from millpond.plan.outputs import as_projection, expand_star, is_star, output_of
+from millpond.plan.scope import Scope
+from millpond.plan.typed import with_type
+from millpond.sql import nodes
+
+SET_OPERATIONS = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}
+
+
+class Relations(Protocol):
+    """Where relations come from: the catalog for names, sources for URIs."""
+
+    def of_node(self, table: exp.Table, spot: Spot, counted: bool) -> Relation:
+        """What a relation of FROM is at this spot; `counted` under an aggregate. Never fails: a wrong one is broken."""
+
+    def names(self) -> Iterable[str]:
+        """All names there are, for suggestions."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a query stands: in which spot, under which CTEs, whether an aggregate counts its rows."""
+
+    spot: Spot = Spot.FROM
+    counted: bool = False
+    inner: bool = False
+    outer: Scope | None = None
+    ctes: Mapping[str, Relation] = field(default_factory=dict)
+
+
+class Binder:
+    """Binds the query of one statement, in place; collects what it reads and each SELECT with its scope."""
+
+    def __init__(self, findings: Findings, relations: Relations) -> None:
+        self.findings = findings
+        self.relations = relations
+        self.readings: list[Reading] = []
+        self.selects: list[BoundSelect] = []
+        self._ctes: Mapping[str, Relation] = {}
+
+    def bind(self, query: exp.Query) -> BoundQuery:
+        """Bind a statement's own query."""
+        bound = self.bind_query(query, Position())
+        return replace(bound, readings=tuple(self.readings), selects=tuple(self.selects))
+
+    def bind_subquery(self, query: exp.Query, scope: Scope) -> BoundQuery:
+        """Bind a query that stands in an expression: it sees the scope around it."""
+        at = Position(Spot.SUBQUERY, inner=True, outer=scope, ctes=self._ctes)
+        bound = self.bind_query(query, at)
+        if bound.outputs is not None and len(bound.outputs) == 1:
+            with_type(query, bound.outputs[0].type)
+        return bound
+
+    def bind_query(self, query: exp.Query, at: Position) -> BoundQuery:
+        at = self._with_ctes(query, at)
+        if isinstance(query, exp.Subquery):
+            bound = self.bind_query(query.this, at)
+            self._modifiers(query, bound)
+            return replace(bound, query=query)
+        if isinstance(query, exp.SetOperation):
+            return self._set_operation(query, at)
+        if isinstance(query, exp.Select):
+            return self._select(query, at)
+        return BoundQuery(query, None, ())
+
+    def _with_ctes(self, query: exp.Query, at: Position) -> Position:
+        with_ = query.args.get("with_")
+        if with_ is None:
+            return at
+        ctes = dict(at.ctes)
+        for cte in with_.expressions:
+            bound = self.bind_query(cte.this, replace(at, ctes=ctes, inner=True))
+            columns = bound.schema
+            names = [i.name for i in cte.args["alias"].args.get("columns") or ()]
+            if columns is not None and names and len(names) == len(columns):
+                columns = replace(
+                    columns, columns=tuple(replace(c, name=n) for c, n in zip(columns, names, strict=True))
+                )
+            kind = RelationKind.STREAM if bound.drivers else RelationKind.TABLE
+            ctes[cte.alias.lower()] = Relation(cte.alias, kind, columns, drivers=bound.drivers, local=True)
+        return replace(at, ctes=ctes)
+
+    def _set_operation(self, query: exp.SetOperation, at: Position) -> BoundQuery:
+        inside = replace(at, inner=True)
+        left, right = self.bind_query(query.left, inside), self.bind_query(query.right, inside)
+        word = next(w for kind, w in SET_OPERATIONS.items() if isinstance(query, kind))
+        self._check_sides(query, left, right, word)
+        drivers = tuple(dict.fromkeys([*left.drivers, *right.drivers]))
+        bound = BoundQuery(query, left.outputs, drivers, known=left.known)
+        self._modifiers(query, bound)
+        return bound
+
+    def _check_sides(self, query: exp.SetOperation, left: BoundQuery, right: BoundQuery, word: str) -> None:
+        if left.outputs is not None and right.outputs is not None and len(left.outputs) != len(right.outputs):
+            message = f"The two sides of {word} have {len(left.outputs)} and {len(right.outputs)} columns."
+            self.findings.error("MP207", message, query.right, "Give both sides the same columns in the same order.")
+        if left.drivers and right.drivers and set(left.drivers) != set(right.drivers):
+            message = f"{word} mixes two streams; each drives a flow of its own."
+            hint = "Write two INSERT statements into the same target, one per stream."
+            self.findings.error("MP218", message, query.right, hint)
+
+    def _select(self, select: exp.Select, at: Position) -> BoundQuery:
+        scope = Scope(at.outer)
+        group = select.args.get("group")
+        grouped = group is not None or _aggregates(select)
+        self._ctes, before = at.ctes, self._ctes
+        bind_from(self, select, scope, replace(at, counted=at.counted or grouped))
+        if (where := select.args.get("where")) is not None:
+            where.set("this", self.bind_inside(where.this, scope))
+        outputs = self._outputs(select, scope, at)
+        groups = self._groups(select, scope, outputs)
+        self._after(select, scope, outputs, groups)
+        known = [o for o in outputs if not is_star(o.expr)]
+        loose = len(known) < len(outputs)
+        if not loose:
+            select.set("expressions", [as_projection(o) for o in known])
+        streams = tuple(i for i in scope.items if i.drivers)
+        yields = None if loose else tuple(known)
+        self.selects.append(BoundSelect(select, scope, at.spot, yields, tuple(groups), grouped, streams, at.inner))
+        self._ctes = before
+        drivers = tuple(dict.fromkeys(d for i in streams for d in i.drivers))
+        return BoundQuery(select, yields, drivers, known=tuple(known))
+
+    def _outputs(self, select: exp.Select, scope: Scope, at: Position) -> list[Output]:
+        outputs: list[Output] = []
+        aliases: dict[str, exp.Expr] = {}
+        windowed = any(isinstance(g, nodes.Window) for g in _group_list(select))
+        names = Names(scope, self.findings, self.relations.names(), aliases, windowed=windowed)
+        for projection in select.expressions:
+            if is_star(projection):
+                outputs += [_star_output(e) for e in expand_star(projection, scope, self.findings)]
+                continue
+            bound = self._bind(projection, names)
+            output = output_of(bound)
+            outputs.append(output)
+            if isinstance(bound, exp.Alias):
+                aliases.setdefault(output.name.lower(), output.expr)
+        return outputs
+
+    def _groups(self, select: exp.Select, scope: Scope, outputs: list[Output]) -> list[exp.Expr]:
+        """The expressions of GROUP BY, ordinals and aliases put in."""
+        group = select.args.get("group")
+        if group is None:
+            return []
+        if group.args.get("all"):
+            group.set("all", None)
+            plain = [o.expr for o in outputs if not is_star(o.expr) and not has_aggregate(o.expr)]
+            group.set("expressions", [e.copy() for e in plain])
+            return list(group.expressions)
+        aliases = {o.name.lower(): o.expr for o in outputs if not is_star(o.expr)}
+        names = Names(scope, self.findings, self.relations.names(), aliases, put_in=True)
+        group.set("expressions", [self._group(g, names, outputs) for g in group.expressions])
+        for kind in ("cube", "rollup", "grouping_sets"):
+            for node in group.args.get(kind) or ():
+                self._bind(node, names)
+        return list(group.expressions)
+
+    def _group(self, node: exp.Expr, names: Names, outputs: list[Output]) -> exp.Expr:
+        if isinstance(node, exp.Literal) and node.is_int:
+            position = int(node.this)
+            if 1 <= position <= len(outputs):
+                return outputs[position - 1].expr.copy()
+            message = f"GROUP BY {position}: there are only {len(outputs)} columns in the SELECT list."
+            self.findings.error("MP210", message, node, "Count from 1.")
+            return node
+        return self._bind(node, names)
+
+    def _after(self, select: exp.Select, scope: Scope, outputs: list[Output], groups: list[exp.Expr]) -> None:
+        """The clauses that see the SELECT list: HAVING, ORDER BY and the rest."""
+        aliases = {o.name.lower(): o.expr for o in outputs if not is_star(o.expr)}
+        windowed = any(isinstance(g, nodes.Window) for g in groups)
+        names = Names(scope, self.findings, self.relations.names(), aliases, True, True, windowed)
+        if (having := select.args.get("having")) is not None:
+            having.set("this", self._bind(having.this, names))
+        if (qualify := select.args.get("qualify")) is not None:
+            qualify.set("this", self._bind(qualify.this, names))
+        for window in select.args.get("windows") or ():
+            self._bind(window, names)
+        self._ordering(select, replace(names, put_in=False))
+
+    def _ordering(self, query: exp.Query, names: Names) -> None:
+        for clause in ("order", "sort", "cluster", "distribute"):
+            if (node := query.args.get(clause)) is not None:
+                self._bind(node, names)
+        for clause in ("limit", "offset"):
+            if (node := query.args.get(clause)) is not None:
+                self._bind(node, replace(names, scope=Scope(), aliases={}))
+
+    def _modifiers(self, query: exp.Query, bound: BoundQuery) -> None:
+        """ORDER BY and LIMIT of a UNION or of a bracket see its outputs only."""
+        if bound.outputs is None:
+            return
+        aliases = {o.name.lower(): o.expr for o in bound.outputs}
+        self._ordering(query, Names(Scope(), self.findings, self.relations.names(), aliases, alias_first=True))
+
+    def bind_inside(self, expr: exp.Expr, scope: Scope) -> exp.Expr:
+        """Bind an expression that sees the scope alone; returns the root, which may be a new node."""
+        return self._bind(expr, Names(scope, self.findings, self.relations.names()))
+
+    def _bind(self, expr: exp.Expr, names: Names) -> exp.Expr:
+        for node in list(expr.walk(bfs=False, prune=lambda n: isinstance(n, exp.Query))):
+            if isinstance(node, exp.Query):
+                self.bind_subquery(node, names.scope)
+        return bind_expression(expr, names)
+
+
+def _star_output(expr: exp.Expr) -> Output:
+    return Output("*", expr, None) if is_star(expr) else output_of(expr)
+
+
+def _group_list(select: exp.Select) -> list[exp.Expr]:
+    group = select.args.get("group")
+    return list(group.expressions) if group is not None else []
+
+
+def _aggregates(select: exp.Select) -> bool:
+    having = select.args.get("having")
+    return any(has_aggregate(e) for e in select.expressions) or (having is not None and has_aggregate(having))

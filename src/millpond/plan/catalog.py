@@ -1,0 +1,103 @@
+"""Relations by name: streams, derived streams, tables and views, in whatever order the file declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from sqlglot import exp
+
+from millpond.errors import Place
+from millpond.plan.findings import Findings
+from millpond.schema import Column, Schema
+from millpond.sql.statements import CreateStream, CreateTable, Watermark
+
+Declaration = CreateStream | CreateTable
+
+
+class RelationKind(StrEnum):
+    """What a query may do with a relation: a stream drives it, a table is read by it."""
+
+    STREAM = "stream"
+    TABLE = "table"
+
+
+@dataclass(frozen=True)
+class Relation:
+    """What can stand in FROM. `columns` is None while they are unknown; `unseen` says why, and is empty when the
+    declaration itself is wrong, which has been said already. `drivers` are the sources behind a stream; `query` is
+    what a derived stream stands for and `tables` what that reads; `watermark` names the column that carries its time.
+    `local` is for what only one statement knows: a CTE, a function that yields rows."""
+
+    name: str
+    kind: RelationKind
+    columns: Schema | None = None
+    hidden: tuple[Column, ...] = ()
+    drivers: tuple[str, ...] = ()
+    query: exp.Query | None = None
+    watermark: Watermark | None = None
+    unseen: str = ""
+    tables: tuple[str, ...] = ()
+    local: bool = False
+
+    @property
+    def is_stream(self) -> bool:
+        return self.kind is RelationKind.STREAM
+
+    def renamed(self, name: str) -> Relation:
+        return replace(self, name=name)
+
+
+def broken(name: str, kind: RelationKind = RelationKind.TABLE) -> Relation:
+    """A relation whose declaration is wrong: everything binds to it, so that one mistake is told once."""
+    return Relation(name, kind)
+
+
+class Catalog:
+    """The relations of one file. Each is defined when it is first asked for, so statements may stand in any order."""
+
+    def __init__(
+        self,
+        declarations: Mapping[str, Declaration],
+        given: Mapping[str, Relation],
+        define: Callable[[Declaration], Relation],
+        findings: Findings,
+    ) -> None:
+        self._declarations = declarations
+        self._relations = dict(given)
+        self._define = define
+        self._findings = findings
+        self._path: list[str] = []
+
+    def __iter__(self) -> Iterator[str]:
+        """Names as declared, for suggestions."""
+        yield from (d.name.text for d in self._declarations.values())
+        yield from (r.name for key, r in self._relations.items() if key not in self._declarations)
+
+    def declaration(self, name: str) -> Declaration | None:
+        return self._declarations.get(name.lower())
+
+    def find(self, name: str) -> Relation | None:
+        """The relation of a name, defined now if it was not; None if there is none."""
+        key = name.lower()
+        declaration = self._declarations.get(key)
+        if key in self._relations or declaration is None:
+            return self._relations.get(key)
+        if key in self._path:
+            self._report_cycle(key)
+            return broken(declaration.name.text)
+        self._path.append(key)
+        self._relations[key] = self._define(declaration)
+        self._path.pop()
+        return self._relations[key]
+
+    def _report_cycle(self, key: str) -> None:
+        names = [self._declarations[k].name for k in self._path[self._path.index(key) :]]
+        path = " -> ".join(n.text for n in [*names, names[0]])
+        hint = "Take one of them out of the circle: a table cannot be computed from itself."
+        self._findings.error("MP212", f"These depend on each other in a circle: {path}.", _place(names[0]), hint)
+
+
+def _place(name: object) -> Place | None:
+    return getattr(name, "place", None)

@@ -1,0 +1,242 @@
+"""INSERT, UPSERT, UPDATE, DELETE and bare SELECT: bound, with their target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from millpond.plan.binder import Binder
+from millpond.plan.bound import BoundQuery
+from millpond.plan.context import Context, Planned
+from millpond.plan.declared import request_of
+from millpond.plan.model import SinkPlan, StepKind, TableKind
+from millpond.plan.naming import name_outputs, rename_outputs
+from millpond.plan.relations import StatementRelations
+from millpond.plan.scope import Item, Scope
+from millpond.plan.typed import as_expression
+from millpond.plan.with_clauses import Clauses, read_clauses
+from millpond.redact import redact
+from millpond.schema import Schema
+from millpond.sql.statements import (
+    Assignment,
+    CreateStream,
+    Delete,
+    Insert,
+    Name,
+    Select,
+    SourceRef,
+    Update,
+    Upsert,
+)
+from millpond.suggest import did_you_mean, nearest
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a change goes: a table's name with its columns (None when unknown), or a sink; `broken`: reported."""
+
+    name: str
+    columns: Schema | None = None
+    sink: SinkPlan | None = None
+    broken: bool = False
+
+
+def plan_select(statement: Select, context: Context) -> Planned:
+    """A bare SELECT prints its rows."""
+    tree = statement.query.copy()
+    clauses = read_clauses(statement, tree, context.catalog, context.findings)
+    bound = rename_outputs(_bind(tree, clauses, context))
+    sink = context.sinks.terminal(statement.place)
+    return Planned(
+        statement,
+        context.index(statement),
+        StepKind.SINK,
+        sink.id if sink else "",
+        bound,
+        options=context.options_for(bound.drivers, clauses.statement),
+    )
+
+
+def plan_insert(statement: Insert | Upsert, context: Context) -> Planned:
+    """INSERT or UPSERT, of rows or of a query."""
+    tree = statement.query.copy() if statement.query is not None else None
+    clauses = read_clauses(statement, tree, context.catalog, context.findings)
+    target = _target(statement.target, clauses, context)
+    columns = _columns(statement, target, context)
+    kind = StepKind.UPSERT if isinstance(statement, Upsert) else StepKind.INSERT
+    planned = Planned(
+        statement, context.index(statement), StepKind.SINK if target.sink else kind, target.name, columns=columns
+    )
+    if tree is None:
+        rows = tuple(tuple(_value(v, clauses, context) for v in row) for row in statement.rows or ())
+        return replace(planned, rows=rows, options=dict(clauses.statement))
+    bound = _bind(tree, clauses, context)
+    label = f"sink {target.sink.spec.shown}" if target.sink else f"table '{target.name}'"
+    bound = name_outputs(bound, label, context.findings)
+    planned = replace(planned, bound=bound, options=context.options_for(bound.drivers, clauses.statement))
+    if isinstance(statement, Upsert) and statement.on is not None:
+        planned = replace(planned, condition=_upsert_condition(statement.on, bound, target, clauses, context))
+    return planned
+
+
+def _bind(tree: exp.Query, clauses: Clauses, context: Context) -> BoundQuery:
+    return Binder(context.findings, StatementRelations(context, clauses)).bind(tree)
+
+
+def _value(expr: exp.Expr, clauses: Clauses, context: Context) -> exp.Expression:
+    binder = Binder(context.findings, StatementRelations(context, clauses))
+    return as_expression(binder.bind_inside(expr.copy(), Scope()))
+
+
+def _upsert_condition(
+    on: exp.Expr, bound: BoundQuery, target: Target, clauses: Clauses, context: Context
+) -> exp.Expression:
+    """ON sees the table and what the query reads."""
+    binder = Binder(context.findings, StatementRelations(context, clauses))
+    items = [Item(target.name, f"Table '{target.name}'", target.columns, on)]
+    top = bound.top
+    items += top.scope.items if top is not None else []
+    return as_expression(binder.bind_inside(on.copy(), Scope(items=items)))
+
+
+def _target(target: Name | SourceRef, clauses: Clauses, context: Context) -> Target:
+    if isinstance(target, SourceRef):
+        sink = context.sinks.open(target.uri, target.place, clauses.sink)
+        return Target(sink.id, sink=sink) if sink else Target(redact(target.uri), broken=True)
+    relation = context.catalog.find(target.text)
+    if relation is None:
+        _report_unknown(target, context)
+        return Target(target.text, broken=True)
+    if relation.is_stream:
+        return _stream_target(target, context)
+    _check_changeable(target, context)
+    return Target(relation.name, relation.columns)
+
+
+def _stream_target(target: Name, context: Context) -> Target:
+    """INSERT INTO a declared stream writes to its source."""
+    declaration = context.catalog.declaration(target.text)
+    request = request_of(declaration, context) if isinstance(declaration, CreateStream) else None
+    if request is None:
+        message = f"Stream '{target}' is a query; nothing can be written into it."
+        hint = "Insert into the stream or table that it reads, or into a URI."
+        context.findings.error("MP215", message, target.place, hint)
+        return Target(target.text, broken=True)
+    sink = context.sinks.open(request.uri, target.place, request.entries)
+    return Target(sink.id, request.columns, sink) if sink else Target(target.text, broken=True)
+
+
+def _report_unknown(target: Name, context: Context) -> None:
+    near = nearest(target.text, context.catalog)
+    hint = f"Did you mean '{near}'?" if near else f"Declare it: CREATE TABLE {target} (...); or name a URI to write to."
+    context.findings.error("MP201", f"There is no stream, table or view '{target}'.", target.place, hint)
+
+
+def _check_changeable(target: Name, context: Context) -> None:
+    plan = context.tables.get(target.key)
+    if plan is None or plan.kind is TableKind.DECLARED:
+        return
+    if plan.kind is TableKind.SYSTEM:
+        message = f"Table '{plan.name}' is kept by Millpond; no statement can change it."
+        context.findings.error("MP214", message, target.place)
+        return
+    message = f"Table '{plan.name}' is defined by its AS SELECT; no other statement can change it."
+    hint = f"Change what it is computed from, or declare it with columns: CREATE TABLE {plan.name} (...);"
+    context.findings.error("MP214", message, target.place, hint)
+
+
+def _columns(statement: Insert | Upsert, target: Target, context: Context) -> tuple[str, ...]:
+    """The target's columns that the values fill, by position."""
+    if statement.columns is None:
+        return target.columns.names if target.columns is not None and not target.sink else ()
+    names: list[str] = []
+    for name in statement.columns:
+        column = target.columns.get(name.text) if target.columns is not None else None
+        if column is None and target.columns is not None and not target.broken:
+            hint = did_you_mean(name.text, target.columns.names) or f"There are: {', '.join(target.columns.names)}."
+            context.findings.error("MP202", f"Table '{target.name}' has no column '{name}'.", name.place, hint)
+        text = column.name if column else name.text
+        if text.lower() in (n.lower() for n in names):
+            context.findings.error("MP205", f"Column '{name}' is named twice.", name.place, "Remove one of them.")
+        names.append(text)
+    return tuple(names)
+
+
+def plan_update(statement: Update | Delete, context: Context) -> Planned:
+    """UPDATE and DELETE: the table joined with what drives the change, if anything does."""
+    tree = _change_query(statement)
+    clauses = read_clauses(statement, tree, context.catalog, context.findings)
+    kind = StepKind.UPDATE if isinstance(statement, Update) else StepKind.DELETE
+    planned = Planned(statement, context.index(statement), kind, statement.table.text)
+    relation = context.catalog.find(statement.table.text)
+    if relation is None:
+        _report_unknown(statement.table, context)
+    elif relation.is_stream:
+        _report_stream(statement, context)
+    else:
+        _check_changeable(statement.table, context)
+    if relation is None or relation.is_stream:
+        return planned
+    bound = _bind(tree, clauses, context)
+    assignments = _assignments(statement, bound, relation.columns, context)
+    where = bound.query.args.get("where")
+    return replace(
+        planned,
+        target=relation.name,
+        bound=bound,
+        columns=tuple(n for n, _ in assignments),
+        assignments=assignments,
+        condition=where.this if where is not None else None,
+        options=context.options_for(bound.drivers, clauses.statement),
+    )
+
+
+def _report_stream(statement: Update | Delete, context: Context) -> None:
+    word = "UPDATE" if isinstance(statement, Update) else "DELETE"
+    message = f"{word} needs a table, but '{statement.table}' is a stream: its events cannot be changed."
+    hint = f"Keep it in a table first: CREATE TABLE {statement.table}_kept AS SELECT * FROM {statement.table};"
+    context.findings.error("MP215", message, statement.table.place, hint)
+
+
+def _change_query(statement: Update | Delete) -> exp.Select:
+    """The change as a SELECT: values FROM source, table WHERE condition. Binding it binds the statement."""
+    table = exp.Table(this=_identifier(statement.table))
+    if statement.alias is not None:
+        table.set("alias", exp.TableAlias(this=_identifier(statement.alias)))
+    select = statement.source.copy() if statement.source is not None else exp.Select()
+    values = statement.assignments if isinstance(statement, Update) else ()
+    select.set("expressions", [_assigned(a) for a in values] or [exp.Literal.number(1)])
+    if statement.source is None:
+        select.set("from_", exp.From(this=table))
+    else:
+        select.append("joins", exp.Join(this=table, kind="CROSS"))
+    if statement.where is not None:
+        select.set("where", exp.Where(this=statement.where.copy()))
+    return select
+
+
+def _assigned(assignment: Assignment) -> exp.Expr:
+    return exp.alias_(assignment.value.copy(), assignment.column.text, quoted=True, copy=False)
+
+
+def _identifier(name: Name) -> exp.Identifier:
+    return exp.Identifier(this=name.text, quoted=name.quoted)
+
+
+def _assignments(
+    statement: Update | Delete, bound: BoundQuery, columns: Schema | None, context: Context
+) -> tuple[tuple[str, exp.Expression], ...]:
+    if isinstance(statement, Delete) or bound.outputs is None:
+        return ()
+    result: list[tuple[str, exp.Expression]] = []
+    for assignment, output in zip(statement.assignments, bound.outputs, strict=True):
+        name = assignment.column
+        column = columns.get(name.text) if columns is not None else None
+        if column is None and columns is not None:
+            hint = did_you_mean(name.text, columns.names) or f"There are: {', '.join(columns.names)}."
+            context.findings.error("MP202", f"Table '{statement.table}' has no column '{name}'.", name.place, hint)
+        if name.key in (n.lower() for n, _ in result):
+            context.findings.error("MP205", f"SET names column '{name}' twice.", name.place, "Remove one of them.")
+        result.append((column.name if column else name.text, as_expression(output.expr)))
+    return tuple(result)

@@ -1,0 +1,225 @@
+"""Column names to columns: what a name in an expression means, and what to say when it means nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.expressions.types import field_type
+from millpond.plan.findings import Findings
+from millpond.plan.functions import is_aggregate
+from millpond.plan.scope import Item, Match, Scope
+from millpond.plan.typed import type_of, with_type
+from millpond.schema import TIMESTAMP
+from millpond.sql import nodes
+from millpond.suggest import did_you_mean
+
+WINDOW_COLUMNS = ("window_start", "window_end")
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the names of one clause can mean. `aliases` are outputs of the SELECT list: `alias_first` where they go
+    before columns (ORDER BY, HAVING), `put_in` where the output's expression is written instead of its name."""
+
+    scope: Scope
+    findings: Findings
+    catalog: Iterable[str]
+    aliases: Mapping[str, exp.Expr] = field(default_factory=dict)
+    alias_first: bool = False
+    put_in: bool = False
+    windowed: bool = False
+
+
+def bind_name(node: exp.Column, names: Names) -> exp.Expr:
+    """The column that a name means, qualified and typed; the name itself, with a finding, when it means none."""
+    parts = [p for p in node.parts if isinstance(p, exp.Identifier)]
+    if names.alias_first and (output := _output(parts, names)) is not None and not _inside_aggregate(node):
+        return output
+    if names.windowed and len(parts) == 1 and parts[0].name.lower() in WINDOW_COLUMNS:
+        return with_type(exp.Column(this=_identifier(parts[0].name.lower(), parts[0])), TIMESTAMP)
+    for scope in names.scope.chain():
+        found = _in_scope(parts, scope)
+        if len(found) > 1:
+            _report_ambiguous(node, found, names)
+            return node
+        if found:
+            return _bound(parts, found[0], names)
+        merged = scope.merged.get(parts[0].name.lower())
+        if merged is not None and scope.item(parts[0].name) is None:
+            return _fields(merged.copy(), parts[1:], names)
+    output = _output(parts, names)
+    if output is not None:
+        return output
+    return _loosely(node, parts, names)
+
+
+def _inside_aggregate(node: exp.Expr) -> bool:
+    parent = node.parent
+    while parent is not None and not isinstance(parent, exp.Query):
+        if is_aggregate(parent):
+            return True
+        parent = parent.parent
+    return False
+
+
+def _output(parts: list[exp.Identifier], names: Names) -> exp.Expr | None:
+    found = names.aliases.get(parts[0].name.lower()) if len(parts) == 1 else None
+    if found is None:
+        return None
+    if names.put_in:
+        return found.copy()
+    return with_type(exp.Column(this=_identifier(parts[0].name, parts[0])), type_of(found))
+
+
+def _in_scope(parts: list[exp.Identifier], scope: Scope) -> list[Match]:
+    found = scope.matches(parts)
+    name = parts[0].name.lower()
+    return [] if len(found) != 1 and name in scope.merged and len(parts) == 1 else found
+
+
+def _identifier(name: str, like: exp.Identifier | None = None) -> exp.Identifier:
+    """A quoted name that remembers where it was written."""
+    made = exp.Identifier(this=name, quoted=True)
+    if like is not None and like.meta:
+        made.meta.update(like.meta)
+    return made
+
+
+def column_of(item: Item, name: str, type_: pa.DataType | None, like: exp.Identifier | None = None) -> exp.Expr:
+    """A bound column of an item."""
+    return with_type(exp.Column(this=_identifier(name, like), table=_identifier(item.alias)), type_)
+
+
+def _bound(parts: list[exp.Identifier], match: Match, names: Names) -> exp.Expr:
+    name = match.column.name if match.column else match.name
+    type_ = match.column.type if match.column else None
+    written = parts[len(parts) - len(match.fields) - 1]
+    return _fields(column_of(match.item, name, type_, written), list(match.fields), names)
+
+
+def _fields(base: exp.Expr, fields: list[exp.Identifier], names: Names) -> exp.Expr:
+    """`base.a.b`: fields of a struct, checked as far as its type is known."""
+    for step in fields:
+        holder = type_of(base)
+        made = exp.Dot(this=base, expression=_identifier(step.name, step))
+        if holder is not None:
+            type_ = field_type(holder, step.name)
+            if type_ is None:
+                _report_field(step, base, holder, names)
+            with_type(made, type_)
+        base = made
+    return base
+
+
+def _report_field(step: exp.Identifier, base: exp.Expr, holder: pa.DataType, names: Names) -> None:
+    inner = holder.value_type if pa.types.is_list(holder) else holder
+    what = base.name or "the value"
+    if not pa.types.is_struct(inner):
+        names.findings.error("MP202", f"'{what}' has no field '{step.name}': it is not a STRUCT.", step)
+        return
+    fields = [f.name for f in inner]
+    hint = did_you_mean(step.name, fields) or f"There are: {', '.join(fields)}."
+    names.findings.error("MP202", f"'{what}' has no field '{step.name}'.", step, hint)
+
+
+def _loosely(node: exp.Column, parts: list[exp.Identifier], names: Names) -> exp.Expr:
+    """A name that no known column has: it may be one of a relation whose columns are unknown, else it is wrong."""
+    if len(parts) > 1 and _report_qualifier(node, parts, names):
+        return node
+    if len(parts) > 1 and (item := _visible(parts[0].name, names.scope)) is not None:
+        _report_missing(node, parts[1], [item], names)
+        return node
+    for scope in names.scope.chain():
+        if len(scope.loose_items) == 1:
+            return _bound(parts, Match(scope.loose_items[0], None, parts[0].name, tuple(parts[1:])), names)
+        if scope.loose_items:
+            return node
+    if len(parts) == 1 and parts[0].name.lower() in WINDOW_COLUMNS:
+        hint = "Add a window to GROUP BY, such as TUMBLING(ts, INTERVAL 1 MINUTE)."
+        names.findings.error("MP211", f"'{parts[0].name}' stands here without a window.", node, hint)
+        return node
+    _report_missing(node, parts[0], [i for s in names.scope.chain() for i in s.items if i.shown], names)
+    return node
+
+
+def _visible(alias: str, scope: Scope) -> Item | None:
+    return next((i for s in scope.chain() if (i := s.item(alias)) is not None), None)
+
+
+def _report_qualifier(node: exp.Column, parts: list[exp.Identifier], names: Names) -> bool:
+    """MP202 for `x.column` where x is neither a relation of FROM nor a column; False where it may be one."""
+    qualifier = parts[0].name
+    if _visible(qualifier, names.scope) is not None or any(s.loose_items for s in names.scope.chain()):
+        return False
+    aliases = [i.alias for s in names.scope.chain() for i in s.items if not i.alias.startswith("_")]
+    message = f"'{qualifier}' is not in FROM, so '{node.sql(identify=False)}' cannot be read."
+    near = did_you_mean(qualifier, aliases)
+    known = next((n for n in names.catalog if n.lower() == qualifier.lower()), None)
+    if known is None:
+        hint = near or (f"FROM has: {', '.join(aliases)}." if aliases else "There is no FROM.")
+    else:
+        hint = _from_where(known, names.scope, parts[1].name)
+    names.findings.error("MP202", message, node, hint)
+    return True
+
+
+def _from_where(name: str, scope: Scope, column: str) -> str:
+    """The clause that would bring a relation in."""
+    first = next((i for i in scope.items), None)
+    if first is None:
+        return f"Add FROM {name}."
+    key = (first.columns.key[0] if first.columns is not None and first.columns.key else None) or "key"
+    return f"Add it: FROM {name} WHERE {first.alias}.{key} = {name}.{key}"
+
+
+def _report_missing(node: exp.Column, name: exp.Identifier, items: list[Item], names: Names) -> None:
+    columns = [c.name for i in items if i.columns is not None for c in (*i.columns, *i.hidden)]
+    shown = [c.name for i in items if i.columns is not None for c in i.columns]
+    hint = did_you_mean(name.name, columns)
+    if not hint and name.args.get("quoted"):
+        hint = f"A text is written '{name.name}', in single quotes."
+    if not hint:
+        hint = f"There are: {', '.join(dict.fromkeys(shown))}." if shown else "No column can be named here."
+    names.findings.error("MP202", f"{_holders(items)} no column '{name.name}'.", name, hint)
+
+
+def _holders(items: list[Item]) -> str:
+    labels = list(dict.fromkeys(i.label for i in items))
+    if not labels:
+        return "There is"
+    if len(labels) == 1:
+        return f"{labels[0]} has"
+    return f"{', '.join(labels[:-1])} and {labels[-1]} have"
+
+
+def _report_ambiguous(node: exp.Column, found: list[Match], names: Names) -> None:
+    name = found[0].column.name if found[0].column else found[0].name
+    where = " and ".join(m.item.label for m in found)
+    choices = " or ".join(f"{m.item.alias}.{name}" for m in found if not m.item.alias.startswith("_"))
+    hint = f"Write {choices}." if choices else "Give the relations aliases and write alias.column."
+    names.findings.error("MP204", f"Column '{name}' is in {where}.", node, hint)
+
+
+def bind_expression(expr: exp.Expr, names: Names) -> exp.Expr:
+    """The expression with every column of it bound, in place; subqueries are left to the caller. Returns the root,
+    which may be a new node."""
+    holder = exp.Paren(this=expr) if expr.parent is None else None
+    root = expr
+    for node in list(expr.walk(bfs=False, prune=_is_end)):
+        if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+            bound = bind_name(node, names)
+            if bound is not node:
+                node.replace(bound)
+            if node is root:
+                root = bound
+    if holder is not None:
+        root.pop()
+    return root
+
+
+def _is_end(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Column | exp.Query | nodes.Path)

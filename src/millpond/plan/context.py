@@ -1,0 +1,69 @@
+"""What planning one file shares: settings, findings, sources, sinks, relations, and what came of each statement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+
+from millpond.plan.bound import BoundQuery
+from millpond.plan.catalog import Catalog
+from millpond.plan.findings import Findings
+from millpond.plan.model import AggregatePlan, StepKind, StreamPlan, TablePlan
+from millpond.plan.sinks import Sinks
+from millpond.plan.sources import Sources
+from millpond.settings import FLOW_OPTIONS, Settings
+from millpond.sql.statements import Statement
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One statement after binding: what checks look at, and what flows and one-shots are made of. `target` is a table
+    or the id of a sink; `columns` are the target's that the values fill; `rows`, `assignments` and `condition` are the
+    bound parts of statements that are no query."""
+
+    statement: Statement
+    index: int
+    kind: StepKind | None = None
+    target: str = ""
+    bound: BoundQuery | None = None
+    columns: tuple[str, ...] = ()
+    aggregate: AggregatePlan | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    rows: tuple[tuple[exp.Expression, ...], ...] = ()
+    assignments: tuple[tuple[str, exp.Expression], ...] = ()
+    condition: exp.Expression | None = None
+
+    @property
+    def drivers(self) -> tuple[str, ...]:
+        return self.bound.drivers if self.bound else ()
+
+
+@dataclass
+class Context:
+    """The workbench of one `build_plan`; what it holds grows while statements are planned."""
+
+    settings: Settings
+    findings: Findings
+    sources: Sources
+    sinks: Sinks
+    catalog: Catalog = field(init=False)
+    positions: Mapping[int, int] = field(default_factory=dict)
+    streams: dict[str, StreamPlan] = field(default_factory=dict)
+    tables: dict[str, TablePlan] = field(default_factory=dict)
+    hidden: dict[str, TablePlan] = field(default_factory=dict)
+    planned: list[Planned] = field(default_factory=list)
+    flow_options: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def index(self, statement: Statement) -> int:
+        """The position of a statement in the file."""
+        return self.positions[id(statement)]
+
+    def options_for(self, drivers: tuple[str, ...], given: Mapping[str, Any]) -> dict[str, Any]:
+        """A statement's options: its own before its stream's before the app's."""
+        values = {o.name: self.settings.get(o.name) for o in FLOW_OPTIONS}
+        for driver in drivers:
+            values.update(self.flow_options.get(driver, {}))
+        return {**values, **given}

@@ -1,0 +1,58 @@
+"""The mistakes of a file as they are found: each once, read out in the order of their places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlglot import exp
+
+from millpond.errors import MillpondError, Place, Problem, Severity
+from millpond.sql.parser import place_of
+from millpond.sql.text import SourceText
+
+At = exp.Expr | Place | None
+
+
+class Findings:
+    """Collects problems; planning goes on after each, so that a file with ten mistakes shows ten."""
+
+    def __init__(self, source: SourceText) -> None:
+        self._source = source
+        self._found: dict[tuple[str, Place | None, str], Problem] = {}
+
+    def place(self, at: At) -> Place | None:
+        """The place of a node of a query, or the place itself."""
+        return place_of(at, self._source) if isinstance(at, exp.Expr) else at
+
+    def add(self, problem: Problem) -> None:
+        self._found.setdefault((problem.code, problem.place, problem.message), problem)
+
+    def extend(self, problems: Iterable[Problem]) -> None:
+        for problem in problems:
+            self.add(problem)
+
+    def error(self, code: str, message: str, at: At, hint: str = "") -> None:
+        self.add(Problem(code, message, self.place(at), hint))
+
+    def warn(self, code: str, message: str, at: At, hint: str = "") -> None:
+        self.add(Problem(code, message, self.place(at), hint, Severity.WARNING))
+
+    def note(self, code: str, message: str, at: At, hint: str = "") -> None:
+        self.add(Problem(code, message, self.place(at), hint, Severity.NOTE))
+
+    def catch(self, error: MillpondError, at: At = None) -> None:
+        """Keep what an error says, at the given place unless it has its own."""
+        self.extend(error.at(self.place(at)).problems)
+
+    @property
+    def errors(self) -> int:
+        """How many errors so far: tells whether something just planned is broken."""
+        return sum(p.severity is Severity.ERROR for p in self._found.values())
+
+    def sorted(self) -> tuple[Problem, ...]:
+        """By place; what has none comes first, and equals keep the order in which they were found."""
+        return tuple(sorted(self._found.values(), key=_position))
+
+
+def _position(problem: Problem) -> tuple[int, int]:
+    return (problem.place.line, problem.place.column) if problem.place else (0, 0)

@@ -1,0 +1,94 @@
+"""Flows: what each stream drives, in the order in which they catch up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from millpond.plan.access import choose_access, take_hints
+from millpond.plan.context import Context, Planned
+from millpond.plan.model import FlowPlan, Step, StepKind, TableKind, TablePlan
+from millpond.schema import Schema
+
+INTO_TABLES = (StepKind.INSERT, StepKind.UPSERT, StepKind.UPDATE, StepKind.DELETE, StepKind.AGGREGATE, StepKind.APPEND)
+
+
+def make_flows(planned: Iterable[Planned], context: Context) -> tuple[FlowPlan, ...]:
+    """One flow per stream, its steps in the order of the file."""
+    by_drivers: dict[tuple[str, ...], list[Planned]] = {}
+    for item in planned:
+        if item.drivers and item.kind is not None:
+            by_drivers.setdefault(item.drivers, []).append(item)
+    return tuple(_flow(drivers, items, context) for drivers, items in by_drivers.items())
+
+
+def _flow(drivers: tuple[str, ...], items: list[Planned], context: Context) -> FlowPlan:
+    source = context.sources[drivers[0]].plan if drivers[0] in context.sources else None
+    stream = next((s for s in context.streams.values() if s.source == drivers[0] and not s.derived), None)
+    names = [context.sources[d].plan.name if d in context.sources else d for d in drivers]
+    return FlowPlan(
+        "__".join(drivers),
+        " + ".join(names),
+        drivers[0],
+        tuple(_step(item, context) for item in items),
+        stream.watermark if stream is not None and source is not None else None,
+        context.options_for(drivers, {}),
+        drivers[1:],
+    )
+
+
+def _step(item: Planned, context: Context) -> Step:
+    assert item.bound is not None
+    assert item.kind is not None
+    asked, wrong = take_hints(item.bound)
+    for node, word in wrong:
+        message = f"The hint {word} names '{node.name}', which is no table of this SELECT."
+        context.findings.error("MP226", message, node, "Name a table of FROM or JOIN by its alias.")
+    return Step(
+        item.index,
+        item.kind,
+        item.statement.place,
+        item.target,
+        item.bound.query,
+        item.bound.schema or Schema(()),
+        item.columns,
+        choose_access(item.bound, asked),
+        item.aggregate,
+        item.options,
+        item.statement,
+    )
+
+
+def writes(flow: FlowPlan) -> set[str]:
+    """The tables that a flow changes."""
+    return {s.target.lower() for s in flow.steps if s.kind in INTO_TABLES}
+
+
+def reads(flow: FlowPlan, tables: Mapping[str, TablePlan]) -> set[str]:
+    """The tables that a flow reads, what is behind views included."""
+    found: set[str] = set()
+    waiting = [name.lower() for name in flow.reads]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        plan = tables.get(name)
+        if plan is not None and plan.kind is TableKind.VIEW:
+            waiting += [a.table.lower() for a in plan.reads]
+    return found
+
+
+def ordered(flows: tuple[FlowPlan, ...], tables: Mapping[str, TablePlan]) -> tuple[FlowPlan, ...]:
+    """In the order of first statements, but a flow that only reads a table comes after those that feed it."""
+    waiting = list(flows)
+    done: list[FlowPlan] = []
+    while waiting:
+        ready = next((f for f in waiting if not _must_wait(f, waiting, tables)), waiting[0])
+        waiting.remove(ready)
+        done.append(ready)
+    return tuple(done)
+
+
+def _must_wait(flow: FlowPlan, waiting: list[FlowPlan], tables: Mapping[str, TablePlan]) -> bool:
+    needs = reads(flow, tables) - writes(flow)
+    return any(other is not flow and needs & writes(other) for other in waiting)

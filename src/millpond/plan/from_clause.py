@@ -1,0 +1,283 @@
+"""The FROM of a SELECT: relations, joins and lateral views become the items of its scope."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.plan.bound import Reading, Spot
+from millpond.plan.catalog import Relation, RelationKind
+from millpond.plan.columns import column_of
+from millpond.plan.model import BATCH
+from millpond.plan.scope import Item, Scope
+from millpond.plan.typed import type_of, with_type
+from millpond.redact import redact
+from millpond.schema import Column, Schema
+from millpond.sql import nodes
+
+if TYPE_CHECKING:
+    from millpond.plan.binder import Binder, Position
+
+ONE_SIDED = ("SEMI", "ANTI")
+
+
+def bind_from(binder: Binder, select: exp.Select, scope: Scope, at: Position) -> None:
+    """Fill the scope from FROM, joins and lateral views, in their order."""
+    from_ = select.args.get("from_")
+    if from_ is not None:
+        _add(binder, from_.this, scope, at)
+    for join in select.args.get("joins") or ():
+        _join(binder, join, scope, at)
+    for lateral in select.args.get("laterals") or ():
+        scope.items.append(_lateral(binder, lateral, scope))
+
+
+def _add(binder: Binder, node: exp.Expr, scope: Scope, at: Position, join: exp.Join | None = None) -> list[Item]:
+    """The items that one relation of FROM brings; a bracket around a join brings several."""
+    before = len(scope.items)
+    if isinstance(node, exp.Table):
+        _append(binder, scope, _table(binder, node, at, join, len(scope.items)))
+        _nested(binder, node, scope, at)
+    elif isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
+        _add(binder, node.this, scope, at, join)
+    elif isinstance(node, exp.Subquery):
+        _append(binder, scope, _derived(binder, node, scope, at))
+    elif isinstance(node, exp.Values):
+        _append(binder, scope, _values(binder, node, scope))
+    elif isinstance(node, exp.Lateral):
+        _append(binder, scope, _lateral(binder, node, scope))
+    else:
+        _append(binder, scope, Item(node.alias or "_", "the relation", None, node))
+    return scope.items[before:]
+
+
+def _nested(binder: Binder, table: exp.Table, scope: Scope, at: Position) -> None:
+    for join in table.args.get("joins") or ():
+        _join(binder, join, scope, at)
+    for lateral in table.args.get("laterals") or ():
+        scope.items.append(_lateral(binder, lateral, scope))
+
+
+def _append(binder: Binder, scope: Scope, item: Item) -> None:
+    if scope.item(item.alias) is not None and not item.alias.startswith("_"):
+        hint = f"Give one of them another name: {item.alias} AS {item.alias}2."
+        binder.findings.error("MP205", f"FROM has '{item.alias}' twice.", item.node, hint)
+    scope.items.append(item)
+
+
+def _table(binder: Binder, table: exp.Table, at: Position, join: exp.Join | None, number: int) -> Item:
+    relation = _relation(binder, table, at)
+    named = isinstance(table.this, exp.Identifier)
+    alias = table.alias or (relation.name if named else f"_{number + 1}")
+    item = Item(
+        alias,
+        _label(relation, table),
+        _renamed(binder, table, relation.columns),
+        table,
+        relation.hidden,
+        relation.drivers,
+        relation,
+    )
+    if table.args.get("pivots"):
+        item.columns = None
+    if not relation.local:
+        binder.readings.append(Reading(relation, item, at.spot, join))
+    if relation.columns is None and relation.unseen:
+        binder.findings.note("MP221", f"The columns of {item.label} could not be verified: {relation.unseen}.", table)
+    _put(table, relation, item)
+    return item
+
+
+def _label(relation: Relation, table: exp.Table) -> str:
+    if isinstance(table.this, exp.Identifier):
+        return f"{'Stream' if relation.is_stream else 'Table'} '{relation.name}'"
+    return f"'{redact(table.this.text_)}'" if isinstance(table.this, nodes.Uri) else f"'{relation.name}'"
+
+
+def _relation(binder: Binder, table: exp.Table, at: Position) -> Relation:
+    inner = table.this
+    if isinstance(inner, nodes.Uri | nodes.Changes):
+        return binder.relations.of_node(table, at.spot, at.counted)
+    if not isinstance(inner, exp.Identifier):
+        binder.bind_inside(inner, Scope())
+        return Relation(table.alias or inner.name, RelationKind.TABLE, local=True)
+    cte = at.ctes.get(inner.name.lower())
+    if cte is not None and not table.args.get("db"):
+        _check_spot(binder, cte, table, at)
+        return cte
+    found = binder.relations.of_node(table, at.spot, at.counted)
+    _check_spot(binder, found, table, at)
+    return found
+
+
+def _check_spot(binder: Binder, relation: Relation, table: exp.Table, at: Position) -> None:
+    if not relation.is_stream or at.spot is not Spot.SUBQUERY:
+        return
+    message = f"Stream '{relation.name}' stands in a subquery, where only tables can."
+    hint = f"Keep what you need of it in a table: CREATE TABLE {relation.name}_kept AS SELECT ... FROM {relation.name};"
+    binder.findings.error("MP215", message, table, hint)
+
+
+def _renamed(binder: Binder, table: exp.Expr, columns: Schema | None) -> Schema | None:
+    """`t AS x(a, b)`: the columns under their new names."""
+    alias = table.args.get("alias")
+    names = [i.name for i in alias.args.get("columns") or ()] if isinstance(alias, exp.TableAlias) else []
+    if not names or columns is None:
+        return columns
+    if len(names) != len(columns):
+        message = f"The alias names {len(names)} columns, but there are {len(columns)}."
+        binder.findings.error("MP207", message, alias)
+        return None
+    return Schema.of(replace(c, name=n) for c, n in zip(columns, names, strict=True))
+
+
+def _put(table: exp.Table, relation: Relation, item: Item) -> None:
+    """Write the relation's own name, the batch, or a derived stream's query where the user's name stood."""
+    if isinstance(table.this, nodes.Uri | nodes.Changes | exp.Identifier) and relation.query is None:
+        name = BATCH if relation.is_stream and not relation.local else relation.name
+        table.set("this", _quoted(name))
+    if isinstance(table.this, exp.Identifier) and relation.query is None:
+        _set_alias(table, item.alias)
+    if relation.query is not None:
+        derived = exp.Subquery(this=relation.query.copy())
+        derived.set("alias", table.args.get("alias"))
+        table.replace(derived)
+        item.node = derived
+        _set_alias(derived, item.alias)
+
+
+def _quoted(name: str) -> exp.Identifier:
+    return exp.Identifier(this=name, quoted=True)
+
+
+def _set_alias(node: exp.Expr, alias: str) -> None:
+    held = node.args.get("alias")
+    if isinstance(held, exp.TableAlias):
+        held.set("this", _quoted(alias))
+    else:
+        node.set("alias", exp.TableAlias(this=_quoted(alias)))
+
+
+def _derived(binder: Binder, node: exp.Subquery, scope: Scope, at: Position) -> Item:
+    bound = binder.bind_query(node.this, replace(at, outer=None, inner=True))
+    alias = node.alias or f"_{len(scope.items) + 1}"
+    _set_alias(node, alias)
+    return Item(
+        alias, f"'{node.alias or 'the subquery'}'", _renamed(binder, node, bound.schema), node, drivers=bound.drivers
+    )
+
+
+def _values(binder: Binder, node: exp.Values, scope: Scope) -> Item:
+    rows = [r.expressions if isinstance(r, exp.Tuple) else [r] for r in node.expressions]
+    for row in rows:
+        for value in row:
+            binder.bind_inside(value, Scope())
+    first = rows[0] if rows else []
+    columns = Schema.of(Column(f"col{n}", type_of(value)) for n, value in enumerate(first, 1))
+    alias = node.alias or f"_{len(scope.items) + 1}"
+    _set_alias(node, alias)
+    return Item(alias, f"'{node.alias or 'VALUES'}'", _renamed(binder, node, columns), node)
+
+
+def _lateral(binder: Binder, node: exp.Lateral, scope: Scope) -> Item:
+    """LATERAL VIEW explode(...) t AS a, b; LATERAL (SELECT ...): sees the items before it."""
+    alias = node.args.get("alias")
+    name = alias.name if alias is not None and alias.name else f"_{len(scope.items) + 1}"
+    if isinstance(node.this, exp.Query):
+        bound = binder.bind_subquery(node.this, scope)
+        return Item(name, f"'{name}'", _renamed(binder, node, bound.schema), node)
+    node.set("this", binder.bind_inside(node.this, scope))
+    names = [i.name for i in alias.args.get("columns") or ()] if alias is not None else []
+    if not names:
+        return Item(name, f"'{name}'", None, node)
+    types = _generated(node.this, len(names))
+    return Item(name, f"'{name}'", Schema.of(Column(n, t) for n, t in zip(names, types, strict=True)), node)
+
+
+def _generated(call: exp.Expr, width: int) -> list[pa.DataType | None]:
+    """The types that explode and posexplode yield."""
+    of = type_of(call.this) if isinstance(call.this, exp.Expr) else None
+    types: list[pa.DataType | None] = []
+    if isinstance(call, exp.Posexplode | exp.PosexplodeOuter):
+        types = [pa.int32()]
+    if of is not None and pa.types.is_list(of):
+        types += [of.value_type]
+    elif of is not None and pa.types.is_map(of):
+        types += [of.key_type, of.item_type]
+    exploding = isinstance(call, exp.Explode | exp.ExplodeOuter | exp.Posexplode | exp.PosexplodeOuter)
+    return types if exploding and len(types) == width else [None] * width
+
+
+def _join(binder: Binder, join: exp.Join, scope: Scope, at: Position) -> None:
+    left = list(scope.items)
+    spot = Spot.SUBQUERY if at.spot is Spot.SUBQUERY else Spot.JOIN
+    right = _add(binder, join.this, scope, replace(at, spot=spot), join)
+    if join.args.get("method") == "NATURAL":
+        _natural(join, left, right)
+    if join.args.get("using"):
+        _using(binder, join, scope, left, right)
+    on = join.args.get("on")
+    if on is not None:
+        join.set("on", binder.bind_inside(on, scope))
+    if str(join.args.get("kind") or "").upper() in ONE_SIDED:
+        for item in right:
+            item.shown = False
+
+
+def _natural(join: exp.Join, left: list[Item], right: list[Item]) -> None:
+    """NATURAL is USING over the columns that both sides have."""
+    if any(i.columns is None for i in [*left, *right]):
+        return
+    names = {c.name.lower() for i in left for c in i.columns or ()}
+    common = [c.name for i in right for c in i.columns or () if c.name.lower() in names]
+    join.set("method", None)
+    if common:
+        join.set("using", [exp.to_identifier(n) for n in common])
+    else:
+        join.set("kind", "CROSS")
+
+
+def _using(binder: Binder, join: exp.Join, scope: Scope, left: list[Item], right: list[Item]) -> None:
+    """USING (k) becomes ON l.k = r.k, and `k` one column of both."""
+    conditions: list[exp.Expr] = []
+    merged: dict[str, exp.Expr] = {}
+    for name in join.args["using"]:
+        sides = _side(binder, name, scope, left), _side(binder, name, scope, right)
+        if any(i.loose for i in [*left, *right]):
+            merged[name.name.lower()] = exp.Column(this=_quoted(name.name))
+        elif sides[0] is None or sides[1] is None:
+            _report_using(binder, name, left if sides[0] is None else right)
+        else:
+            conditions.append(exp.EQ(this=sides[0].copy(), expression=sides[1].copy()))
+            merged[name.name.lower()] = _merged(join, sides[0], sides[1])
+    for item in [*left, *right]:
+        item.merged.update(merged)
+    scope.merged = {**merged, **{n: e for n, e in scope.merged.items() if n not in merged}}
+    if conditions:
+        join.set("using", None)
+        join.set("on", exp.and_(*conditions, copy=False))
+
+
+def _side(binder: Binder, name: exp.Identifier, scope: Scope, items: list[Item]) -> exp.Expr | None:
+    before = scope.merged.get(name.name.lower())
+    if before is not None and any(name.name.lower() in i.merged for i in items):
+        return before
+    found = [(i, c) for i in items if (c := i.column(name.name)) is not None]
+    return column_of(found[0][0], found[0][1].name, found[0][1].type, name) if found else None
+
+
+def _merged(join: exp.Join, left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    side = str(join.args.get("side") or "").upper()
+    if side == "FULL":
+        both = exp.Coalesce(this=left.copy(), expressions=[right.copy()])
+        return with_type(both, type_of(left))
+    return (right if side == "RIGHT" else left).copy()
+
+
+def _report_using(binder: Binder, name: exp.Identifier, items: list[Item]) -> None:
+    labels = " and ".join(i.label for i in items)
+    hint = "USING needs a column that both sides have; write ON a.x = b.y otherwise."
+    binder.findings.error("MP202", f"{labels} has no column '{name.name}'.", name, hint)

@@ -1,0 +1,164 @@
+"""What a SELECT yields: stars become columns, and every output gets a name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from sqlglot import exp
+
+from millpond.plan.bound import Output
+from millpond.plan.columns import column_of
+from millpond.plan.findings import Findings
+from millpond.plan.functions import function_name
+from millpond.plan.scope import Item, Scope
+from millpond.plan.typed import type_of
+from millpond.sql.dialect import MILLPOND
+from millpond.suggest import did_you_mean
+
+
+def is_star(node: exp.Expr) -> bool:
+    """`*` or `t.*`."""
+    return isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star))
+
+
+def expand_star(star: exp.Expr, scope: Scope, findings: Findings) -> list[exp.Expr]:
+    """The columns that a star stands for; the star itself, qualified, for relations whose columns are unknown."""
+    qualifier = star.table if isinstance(star, exp.Column) else ""
+    items = [i for i in scope.items if i.shown]
+    if qualifier:
+        items = [i for i in scope.items if i.alias.lower() == qualifier.lower()]
+        if not items:
+            _report_star(star, qualifier, scope, findings)
+            return [star]
+    elif not items:
+        findings.error("MP202", "'*' has no FROM to take columns from.", star, "Add FROM, or name what is wanted.")
+        return [star]
+    dropped = _excepted(star, findings, items)
+    merged = {} if qualifier else scope.merged
+    if any(i.loose for i in items):
+        return [star]
+    columns = [_renamed(e.copy(), n) for n, e in merged.items()] if merged else []
+    columns += [c for i in items for c in _columns(i, skip=i.merged if not qualifier else set())]
+    return [c for c in columns if c.alias_or_name.lower() not in dropped]
+
+
+def _renamed(expr: exp.Expr, name: str) -> exp.Expr:
+    if isinstance(expr, exp.Column):
+        return expr
+    return exp.alias_(expr, name, quoted=True, copy=False)
+
+
+def _columns(item: Item, skip: set[str]) -> Iterator[exp.Expr]:
+    assert item.columns is not None
+    return (column_of(item, c.name, c.type) for c in item.columns if c.name.lower() not in skip)
+
+
+def _excepted(star: exp.Expr, findings: Findings, items: list[Item]) -> set[str]:
+    inner = star.this if isinstance(star, exp.Column) else star
+    names = list(inner.args.get("except_") or ())
+    known = [c.name for i in items if i.columns is not None for c in i.columns]
+    for node in names:
+        if not any(i.loose for i in items) and node.name.lower() not in {k.lower() for k in known}:
+            findings.error(
+                "MP202", f"EXCEPT names '{node.name}', which is no column.", node, did_you_mean(node.name, known)
+            )
+    return {n.name.lower() for n in names}
+
+
+def _report_star(star: exp.Expr, qualifier: str, scope: Scope, findings: Findings) -> None:
+    aliases = [i.alias for i in scope.items if not i.alias.startswith("_")]
+    hint = did_you_mean(qualifier, aliases) or (f"FROM has: {', '.join(aliases)}." if aliases else "There is no FROM.")
+    findings.error("MP202", f"'{qualifier}' is not in FROM, so '{qualifier}.*' cannot be read.", star, hint)
+
+
+def output_of(expr: exp.Expr) -> Output:
+    """One projection as an output, with its name: the alias, the column's, or one like Spark's."""
+    if isinstance(expr, exp.Alias):
+        return Output(expr.alias, expr.this, type_of(expr.this))
+    if isinstance(expr, exp.Column):
+        return Output(expr.name, expr, type_of(expr), qualifier=expr.table)
+    if isinstance(expr, exp.Dot):
+        return Output(expr.name, expr, type_of(expr))
+    return Output(expression_name(expr), expr, type_of(expr), written=False)
+
+
+def as_projection(output: Output) -> exp.Expr:
+    """The output as it is written in the SELECT list, named."""
+    return exp.alias_(output.expr, output.name, quoted=True, copy=False)
+
+
+def told_apart(outputs: list[Output]) -> list[Output]:
+    """Equal names made different: the later one is `u.user_id`, and counted on where that is taken too."""
+    seen: set[str] = set()
+    result = []
+    for output in outputs:
+        name = output.name
+        if name.lower() in seen and output.qualifier and not output.qualifier.startswith("_"):
+            name = f"{output.qualifier}.{name}"
+        number = 2
+        while name.lower() in seen:
+            name, number = f"{output.name}_{number}", number + 1
+        seen.add(name.lower())
+        result.append(replace(output, name=name))
+    return result
+
+
+def expression_name(expr: exp.Expr) -> str:
+    """What Spark calls an expression without alias, for the common kinds."""
+    for kind, name in _NAMES.items():
+        if isinstance(expr, kind):
+            return name(expr)
+    if isinstance(expr, exp.Binary):
+        operator = _OPERATORS.get(type(expr))
+        if operator:
+            return f"({expression_name(expr.this)} {operator} {expression_name(expr.expression)})"
+    if isinstance(expr, exp.Func) and not isinstance(expr, exp.Case | exp.If):
+        arguments = [expression_name(e) for e in expr.iter_expressions()]
+        return f"{function_name(expr)}({', '.join(arguments)})"
+    return _plain(expr)
+
+
+def _plain(expr: exp.Expr) -> str:
+    """The SQL of an expression without the qualifiers that binding put in."""
+
+    def bare(node: exp.Expr) -> exp.Expr:
+        return exp.column(node.name) if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star) else node
+
+    return expr.transform(bare).sql(dialect=MILLPOND)
+
+
+_NAMES: dict[type[exp.Expr], Callable[[exp.Expr], str]] = {
+    exp.Column: lambda e: e.name,
+    exp.Dot: lambda e: e.name,
+    exp.Cast: lambda e: expression_name(e.this),
+    exp.Paren: lambda e: expression_name(e.this),
+    exp.Alias: lambda e: e.alias,
+    exp.Literal: lambda e: str(e.this),
+    exp.Null: lambda e: "NULL",
+    exp.Boolean: lambda e: "true" if e.this else "false",
+    exp.Star: lambda e: "1",
+    exp.Neg: lambda e: f"(- {expression_name(e.this)})",
+    exp.Not: lambda e: f"(NOT {expression_name(e.this)})",
+    exp.Distinct: lambda e: "DISTINCT " + ", ".join(expression_name(x) for x in e.expressions),
+    exp.Exists: lambda e: "exists()",
+    exp.Subquery: lambda e: "scalarsubquery()",
+    exp.Query: lambda e: "scalarsubquery()",
+}
+
+_OPERATORS: dict[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.And: "AND",
+    exp.Or: "OR",
+    exp.Is: "IS",
+}

@@ -1,0 +1,127 @@
+"""What stands in the FROM of one statement: named relations from the catalog, URIs from their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.contracts.source import SourcePlugin
+from millpond.plan.bound import Spot
+from millpond.plan.catalog import Relation, RelationKind, broken
+from millpond.plan.context import Context
+from millpond.plan.declared import request_of
+from millpond.plan.hidden import hidden_table
+from millpond.plan.sources import Opened, SourceRequest, find_source, read_uri
+from millpond.plan.with_clauses import Clauses
+from millpond.redact import redact
+from millpond.schema import Column, Schema
+from millpond.sql import nodes
+from millpond.sql.statements import CreateStream, OptionEntry
+from millpond.suggest import nearest
+
+OPERATION = Column("_op", pa.string())
+
+
+class StatementRelations:
+    """The relations as one statement sees them. `defines_table`: it is a CTAS, where a URI in FROM is a table too."""
+
+    def __init__(self, context: Context, clauses: Clauses, defines_table: bool = False) -> None:
+        self._context = context
+        self._clauses = clauses
+        self._defines_table = defines_table
+
+    def names(self) -> Iterable[str]:
+        return self._context.catalog
+
+    def of_node(self, table: exp.Table, spot: Spot, counted: bool) -> Relation:
+        if isinstance(table.this, nodes.Uri):
+            return self._uri(table, table.this.text_, spot, counted)
+        if isinstance(table.this, nodes.Changes):
+            return self._changes(table, table.this)
+        relation = None if table.args.get("db") else self._context.catalog.find(table.name)
+        if relation is None:
+            self._report_unknown(table)
+            return broken(table.name)
+        entries = self._clauses.of_source(table)
+        return self._overridden(table, relation, entries) if entries else relation
+
+    def _uri(self, table: exp.Table, text: str, spot: Spot, counted: bool) -> Relation:
+        findings = self._context.findings
+        place = findings.place(table.this)
+        assert place is not None
+        uri = read_uri(text, place, findings)
+        plugin = find_source(uri, place, findings) if uri else None
+        if plugin is None:
+            return broken(redact(text), RelationKind.STREAM if spot is Spot.FROM else RelationKind.TABLE)
+        as_table = self._is_table(plugin, spot, counted)
+        if (plugin.table_mode if as_table else plugin.stream_mode) is None:
+            hint = f"Give it a name: CREATE STREAM s FROM {redact(text)};"
+            findings.error("MP215", f"{redact(text)} cannot be read as a table.", place, hint)
+            return broken(redact(text))
+        request = SourceRequest(text, place, self._clauses.of_source(table), as_table=as_table)
+        opened = self._context.sources.open(request)
+        if opened is None:
+            return broken(redact(text), RelationKind.TABLE if as_table else RelationKind.STREAM)
+        return self._table_of(opened) if as_table else stream_of(opened, redact(text))
+
+    def _is_table(self, plugin: SourcePlugin, spot: Spot, counted: bool) -> bool:
+        """What a URI is, by place: a stream in FROM, else a table; in a CTAS a table unless every record counts."""
+        if plugin.stream_mode is None or spot is not Spot.FROM:
+            return True
+        if not self._defines_table:
+            return False
+        return plugin.table_mode is not None and not (counted and plugin.counts_every_record)
+
+    def _table_of(self, opened: Opened) -> Relation:
+        plan = hidden_table(opened)
+        self._context.hidden.setdefault(plan.name.lower(), plan)
+        return Relation(plan.name, RelationKind.TABLE, opened.plan.columns, opened.plan.hidden, unseen=opened.unseen)
+
+    def _overridden(self, table: exp.Table, relation: Relation, entries: tuple[OptionEntry, ...]) -> Relation:
+        """A named stream read with other options: a source of its own unless they are the same."""
+        declaration = self._context.catalog.declaration(table.name)
+        assert isinstance(declaration, CreateStream)
+        request = request_of(declaration, self._context)
+        if request is None:
+            return relation
+        kept = tuple(e for e in request.entries if e.name not in {o.name for o in entries})
+        same = {(e.name, e.value) for e in request.entries} == {(e.name, e.value) for e in (*kept, *entries)}
+        opened = None if same else self._context.sources.open(replace(request, entries=(*kept, *entries)))
+        if opened is None:
+            return relation
+        for driver in relation.drivers:
+            self._context.flow_options.setdefault(opened.plan.id, self._context.flow_options.get(driver, {}))
+        return replace(relation, drivers=(opened.plan.id,), columns=opened.plan.columns or relation.columns)
+
+    def _changes(self, table: exp.Table, node: nodes.Changes) -> Relation:
+        name = node.this.name
+        relation = self._context.catalog.find(name)
+        if relation is None:
+            self._report_unknown(table)
+            return broken(name, RelationKind.STREAM)
+        if relation.is_stream:
+            message = f"CHANGES({name}) needs a table, but '{name}' is a stream."
+            self._context.findings.error("MP215", message, table, f"Write FROM {name}.")
+            return broken(name, RelationKind.STREAM)
+        columns = None if relation.columns is None else Schema.of([*relation.columns, OPERATION])
+        drivers = (f"changes({relation.name})",)
+        return Relation(relation.name, RelationKind.STREAM, columns, drivers=drivers, tables=(relation.name,))
+
+    def _report_unknown(self, table: exp.Table) -> None:
+        name = table.this.this.name if isinstance(table.this, nodes.Changes) else table.sql(copy=True, comments=False)
+        name = table.name if isinstance(table.this, exp.Identifier) and not table.args.get("db") else name
+        near = nearest(name, self.names())
+        brokers = self._context.settings.get("kafka.brokers") or "localhost:9092"
+        topic = name.removeprefix("kafka_") or name
+        missing = f"CREATE STREAM {name} FROM kafka://{brokers}/{topic};"
+        hint = f"Did you mean '{near}'? If it is a topic, declare it: {missing}" if near else f"Declare it: {missing}"
+        self._context.findings.error("MP201", f"There is no stream, table or view '{name}'.", table.this, hint)
+
+
+def stream_of(opened: Opened, name: str) -> Relation:
+    """A source read as a stream."""
+    plan = opened.plan
+    return Relation(name, RelationKind.STREAM, plan.columns, plan.hidden, (plan.id,), unseen=opened.unseen)

@@ -1,0 +1,229 @@
+"""The sources that a file reads: each URI with its options once, its columns declared or found."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from millpond import registry
+from millpond.contracts.source import Found, SourcePlugin, SourceSpec
+from millpond.errors import MillpondError, Place
+from millpond.options import Option, complete, find_option
+from millpond.plan.findings import Findings
+from millpond.plan.model import SourcePlan
+from millpond.redact import redact
+from millpond.schema import Schema
+from millpond.sql.statements import OptionEntry, Watermark
+from millpond.suggest import did_you_mean
+from millpond.uris import Uri, parse_uri
+
+Discover = Callable[[SourcePlugin, SourceSpec], Found]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What planning is told from outside: the SQL file's folder, the environment, and how to look at a source."""
+
+    base: Path
+    environment: Mapping[str, str]
+    discover: Discover
+
+
+@dataclass(frozen=True)
+class SourceRequest:
+    """A source as a statement names it; `name` is the stream's, if it has one."""
+
+    uri: str
+    place: Place
+    entries: tuple[OptionEntry, ...] = ()
+    name: str | None = None
+    columns: Schema | None = None
+    watermark: Watermark | None = None
+    as_table: bool = False
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A source found or made; `unseen` says why its columns are unknown, and is empty when they are known."""
+
+    plan: SourcePlan
+    plugin: SourcePlugin
+    unseen: str = ""
+
+
+class Sources:
+    """Collects sources: the same URI with the same options, columns and use is one."""
+
+    def __init__(self, surroundings: Surroundings, findings: Findings) -> None:
+        self._surroundings = surroundings
+        self._findings = findings
+        self._opened: dict[str, Opened] = {}
+
+    def __getitem__(self, id_: str) -> Opened:
+        return self._opened[id_]
+
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self._opened
+
+    def plans(self) -> tuple[SourcePlan, ...]:
+        return tuple(o.plan for o in self._opened.values())
+
+    def open(self, request: SourceRequest) -> Opened | None:
+        """The source of a request; None, with a finding, when its URI or options are wrong."""
+        before = self._findings.errors
+        uri = read_uri(request.uri, request.place, self._findings)
+        plugin = find_source(uri, request.place, self._findings) if uri else None
+        if uri is None or plugin is None:
+            return None
+        values = self._values(uri, plugin, request)
+        id_ = _identity(uri, request, plugin.options)
+        if self._findings.errors > before:
+            return None
+        if id_ not in self._opened:
+            self._opened[id_] = self._make(id_, uri, plugin, values, request)
+        return self._opened[id_]
+
+    def _values(self, uri: Uri, plugin: SourcePlugin, request: SourceRequest) -> dict[str, Any]:
+        given = self._parameters(uri, plugin, request)
+        for entry in request.entries:
+            option = find_option(entry.name, plugin.options)
+            if entry.name in given:
+                self._findings.error(
+                    "MP306", f"Option '{entry.name}' is given twice.", entry.place, "Keep one of them."
+                )
+            elif option is not None:
+                read_into(given, option, entry, self._findings)
+        try:
+            return complete(given, plugin.options, self._surroundings.environment)
+        except MillpondError as error:
+            self._findings.catch(error, request.place)
+            return given
+
+    def _parameters(self, uri: Uri, plugin: SourcePlugin, request: SourceRequest) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for name, text in uri.params:
+            wanted = plugin.parameters.get(name.lower())
+            option = find_option(wanted, plugin.options) if wanted else None
+            if wanted is None or option is None:
+                known = list(plugin.parameters)
+                hint = did_you_mean(name, known) or (f"There are: {', '.join(known)}." if known else "It takes none.")
+                message = f"The source '{plugin.name}' has no parameter '{redact(name)}'."
+                self._findings.error("MP301", message, request.place, hint)
+                continue
+            try:
+                values[wanted] = option.read(text, request.place)
+            except MillpondError as error:
+                self._findings.catch(error, request.place)
+        return values
+
+    def _make(
+        self, id_: str, uri: Uri, plugin: SourcePlugin, values: Mapping[str, Any], request: SourceRequest
+    ) -> Opened:
+        mode = plugin.table_mode if request.as_table else plugin.stream_mode
+        assert mode is not None, "the caller asks only for what the plug-in has"
+        spec = SourceSpec(id_, uri, values, request.columns, self._surroundings.base)
+        self._validate(plugin, spec, request.place)
+        columns, unseen = self._columns(plugin, spec, request)
+        plan = SourcePlan(
+            id_,
+            request.name or _shown_name(uri),
+            plugin.name,
+            mode,
+            replace(spec, columns=columns),
+            columns,
+            plugin.hidden,
+            request.columns is not None,
+            request.place,
+        )
+        return Opened(plan, plugin, unseen)
+
+    def _validate(self, plugin: SourcePlugin, spec: SourceSpec, place: Place) -> None:
+        try:
+            wrong = plugin.validate(spec) if plugin.validate else None
+        except MillpondError as error:
+            self._findings.catch(error, place)
+            return
+        if wrong:
+            self._findings.error("MP508", wrong, place)
+
+    def _columns(self, plugin: SourcePlugin, spec: SourceSpec, request: SourceRequest) -> tuple[Schema | None, str]:
+        if plugin.fixed is not None:
+            return request.columns or plugin.fixed, ""
+        try:
+            found = self._surroundings.discover(plugin, spec)
+        except MillpondError as error:
+            self._findings.catch(error, request.place)
+            return request.columns, ""
+        if found.missing:
+            detail = found.detail or "nothing is there yet"
+            hint = "It must be there when the app runs."
+            self._findings.warn("MP501", f"{spec.shown} is not there: {detail.rstrip('.')}.", request.place, hint)
+        if request.columns is not None:
+            return request.columns, ""
+        reason = found.detail or ("it is not there yet" if found.missing else "it holds nothing yet")
+        return found.columns, "" if found.columns is not None else reason.rstrip(".")
+
+
+def read_uri(text: str, place: Place | None, findings: Findings) -> Uri | None:
+    try:
+        return parse_uri(text, place)
+    except MillpondError as error:
+        findings.catch(error, place)
+        return None
+
+
+def find_source(uri: Uri, place: Place | None, findings: Findings) -> SourcePlugin | None:
+    """The plug-in of a URI's scheme; None, with a finding, when there is none."""
+    try:
+        found: SourcePlugin = registry.find("source", uri.scheme, place)
+        return found
+    except MillpondError as error:
+        findings.catch(error, place)
+        return None
+
+
+def read_into(values: dict[str, Any], option: Option, entry: OptionEntry, findings: Findings) -> None:
+    """Read one option's value into `values`; a wrong value is a finding."""
+    try:
+        values[entry.name] = option.read(entry.value, entry.value_place)
+    except MillpondError as error:
+        findings.catch(error, entry.value_place)
+
+
+def _identity(uri: Uri, request: SourceRequest, options: tuple[Option, ...]) -> str:
+    """A readable name and a short hash, the same whatever else the file says. A declared shape belongs to its stream;
+    secrets are left out: a new password is no new source."""
+    shaped = request.columns is not None or request.watermark is not None
+    owner = request.name if request.name and shaped else uri.scheme
+    public = {e.name: e.value for e in request.entries if not _secret(e.name, options)}
+    use = "table" if request.as_table else "stream"
+    seed = json.dumps([owner.lower(), uri.shown, sorted(public.items()), use])
+    readable = slug(request.name or _shown_name(uri)) or uri.scheme
+    if not (request.name and shaped):
+        readable = slug(_shown_name(uri)) or uri.scheme
+    return f"{readable}_{short_hash(seed)}"
+
+
+def _secret(name: str, options: tuple[Option, ...]) -> bool:
+    option = find_option(name, options)
+    return option is not None and option.secret
+
+
+def short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def slug(text: str) -> str:
+    """Letters, digits and underscores of a text, for names that people read."""
+    return re.sub(r"[^0-9a-z]+", "_", text.lower()).strip("_")[:40]
+
+
+def _shown_name(uri: Uri) -> str:
+    """What people would call the source: the topic, the file, else the scheme."""
+    path = uri.path.rstrip("/").rsplit("/", 1)[-1] or uri.hosts
+    return redact(path) or uri.scheme

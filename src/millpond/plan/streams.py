@@ -1,0 +1,119 @@
+"""CREATE STREAM: a name for a source, or for a query over streams."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.plan.binder import Binder
+from millpond.plan.bound import BoundQuery
+from millpond.plan.catalog import Relation, RelationKind, broken
+from millpond.plan.context import Context, Planned
+from millpond.plan.declared import request_of
+from millpond.plan.model import StreamPlan
+from millpond.plan.relations import StatementRelations, stream_of
+from millpond.plan.sources import find_source, read_uri
+from millpond.plan.with_clauses import Clauses, read_clauses
+from millpond.redact import redact
+from millpond.schema import Schema, type_name
+from millpond.sql.statements import CreateStream, Watermark
+from millpond.suggest import did_you_mean
+
+
+def define_stream(statement: CreateStream, context: Context) -> Relation:
+    """The relation that a CREATE STREAM declares; a wrong one is broken and binds loosely."""
+    if statement.query is not None:
+        return _derived(statement, statement.query, context)
+    clauses = read_clauses(statement, None, context.catalog, context.findings)
+    return _sourced(statement, clauses, context)
+
+
+def _sourced(statement: CreateStream, clauses: Clauses, context: Context) -> Relation:
+    name = statement.name.text
+    request = request_of(statement, context, clauses)
+    assert request is not None
+    uri = read_uri(request.uri, request.place, context.findings)
+    plugin = find_source(uri, request.place, context.findings) if uri else None
+    if plugin is None:
+        return replace(broken(name, RelationKind.STREAM), columns=request.columns)
+    if plugin.stream_mode is None:
+        hint = f"Write CREATE TABLE {name} AS SELECT * FROM {redact(request.uri)};"
+        context.findings.error("MP215", f"{redact(request.uri)} is a table, not a stream.", request.place, hint)
+        return broken(name)
+    opened = context.sources.open(request)
+    if opened is None:
+        return replace(broken(name, RelationKind.STREAM), columns=request.columns)
+    context.flow_options[opened.plan.id] = {**context.flow_options.get(opened.plan.id, {}), **clauses.statement}
+    relation = replace(stream_of(opened, name), watermark=statement.watermark)
+    _check_watermark(statement, relation.columns, context)
+    _keep(statement, relation, opened.plan.id, context)
+    return relation
+
+
+def _keep(statement: CreateStream, relation: Relation, source: str, context: Context) -> None:
+    context.streams[statement.name.key] = StreamPlan(
+        statement.name.text,
+        source,
+        relation.columns,
+        relation.watermark,
+        statement.query is not None,
+        statement.name.place,
+    )
+
+
+def _check_watermark(statement: CreateStream, columns: Schema | None, context: Context) -> None:
+    watermark = statement.watermark
+    if watermark is None or columns is None:
+        return
+    column = columns.get(watermark.column.text)
+    if column is None:
+        message = f"Stream '{statement.name}' has no column '{watermark.column}'."
+        hint = did_you_mean(watermark.column.text, columns.names) or f"There are: {', '.join(columns.names)}."
+        context.findings.error("MP202", message, watermark.column.place, hint)
+    elif column.type is not None and not pa.types.is_timestamp(column.type):
+        message = f"The watermark's column '{column.name}' is {type_name(column.type)}, not TIMESTAMP."
+        context.findings.error("MP206", message, watermark.column.place, f"Declare {column.name} TIMESTAMP.")
+
+
+def _derived(statement: CreateStream, query: exp.Query, context: Context) -> Relation:
+    name, before = statement.name.text, context.findings.errors
+    tree = query.copy()
+    clauses = read_clauses(statement, tree, context.catalog, context.findings)
+    bound = Binder(context.findings, StatementRelations(context, clauses)).bind(tree)
+    context.planned.append(Planned(statement, context.index(statement), bound=bound))
+    if not bound.drivers:
+        if context.findings.errors == before:
+            message = f"Stream '{name}' is defined over tables only."
+            hint = f"Write CREATE TABLE {name} AS SELECT ...: it is refreshed when its tables change."
+            context.findings.error("MP215", message, statement.name.place, hint)
+        return replace(broken(name, RelationKind.STREAM), columns=bound.schema)
+    relation = Relation(
+        name,
+        RelationKind.STREAM,
+        bound.schema,
+        drivers=bound.drivers,
+        query=bound.query,
+        watermark=statement.watermark or _passed_on(bound),
+        unseen="a star over unknown columns is in its query" if bound.outputs is None else "",
+        tables=bound.tables,
+    )
+    _keep(statement, relation, bound.drivers[0], context)
+    return relation
+
+
+def _passed_on(bound: BoundQuery) -> Watermark | None:
+    """The watermark of the stream below, if its column is among the outputs."""
+    top = bound.top
+    if top is None or bound.outputs is None:
+        return None
+    for item in top.streams:
+        watermark = item.relation.watermark if item.relation else None
+        for output in bound.outputs:
+            column = output.expr
+            if watermark is None or not isinstance(column, exp.Column) or column.table != item.alias:
+                continue
+            if column.name.lower() == watermark.column.key:
+                return replace(watermark, column=replace(watermark.column, text=output.name))
+    return None

@@ -1,0 +1,55 @@
+"""The types of bound expressions: columns carry theirs, the rest follows by Spark's rules."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.expressions.types import infer
+
+TYPE = "mp_type"
+
+
+def as_expression(node: exp.Expr) -> exp.Expression:
+    """What the parser makes is always an Expression; sqlglot's own signatures say less."""
+    assert isinstance(node, exp.Expression)
+    return node
+
+
+class _Carried:
+    """Columns of a bound tree know their type."""
+
+    def resolve(self, column: exp.Column) -> pa.DataType | None:
+        found: pa.DataType | None = column.meta_get(TYPE)
+        return found
+
+
+_CARRIED = _Carried()
+
+
+def with_type(node: exp.Expr, type_: pa.DataType | None) -> exp.Expr:
+    """The node, remembering its type."""
+    if type_ is not None:
+        node.meta[TYPE] = type_
+    return node
+
+
+def type_of(expr: exp.Expr) -> pa.DataType | None:
+    """The type of a bound expression, or None when only Spark can tell."""
+    carried: pa.DataType | None = expr.meta_get(TYPE)
+    if carried is not None:
+        return carried
+    if expr.find(exp.Query) is not None:
+        expr = _without_queries(expr)
+    return infer(as_expression(expr), _CARRIED)
+
+
+def _without_queries(expr: exp.Expr) -> exp.Expr:
+    """The expression with a typed column in the place of each scalar subquery."""
+
+    def stand_in(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Query) or isinstance(node.parent, exp.Exists | exp.In | exp.Any | exp.All):
+            return node
+        return with_type(exp.column("value"), node.meta_get(TYPE))
+
+    return expr.transform(stand_in)
