@@ -1,0 +1,201 @@
+"""Arithmetic on whole numbers and doubles; what has decimals in it is passed on to decimals.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.expressions import decimals
+from millpond.expressions.coercion import DATE, FLOATS, INTEGERS, is_interval
+from millpond.expressions.failures import NotCompilable, RowError, attempt
+from millpond.expressions.frames import Datum
+from millpond.expressions.kernels import Kernel, Run, Site, elementwise
+from millpond.expressions.times import add_days, move
+
+ZERO_DIVISOR = "division by zero"
+
+
+def _operator(checked: Run, plain: Run, exact: Callable[[Site], Run]) -> Callable[[Site], Run]:
+    def make(site: Site) -> Run:
+        type_ = site.takes[0]
+        if pa.types.is_decimal(type_):
+            return exact(site)
+        if type_ in INTEGERS:
+            return lambda left, right: attempt(checked, left, right)
+        if type_ in FLOATS:
+            return plain
+        raise NotCompilable(f"no arithmetic on {type_}")
+
+    return make
+
+
+def _add(site: Site) -> Run:
+    left, right = site.takes
+    if is_interval(right):
+        return move(site, 1)
+    if is_interval(left):
+        flipped = move(Site((right, left), site.gives, site.constants[::-1]), 1)
+        return lambda interval, moment: flipped(moment, interval)
+    if left == DATE:
+        return add_days(1)
+    if right == DATE:
+        return lambda days, date: add_days(1)(date, days)
+    return _operator(pc.add_checked, pc.add, decimals.add)(site)
+
+
+def _subtract(site: Site) -> Run:
+    left, right = site.takes
+    if is_interval(right):
+        return move(site, -1)
+    if left == DATE and right in INTEGERS:
+        return add_days(-1)
+    return _operator(pc.subtract_checked, pc.subtract, decimals.subtract)(site)
+
+
+def refuse_zero(left: Datum, right: Datum) -> None:
+    """Division fails where both sides are there and the divisor is zero."""
+    zero = pc.equal(right, pa.scalar(0, right.type) if not pa.types.is_decimal(right.type) else decimals.zero(right))
+    if pc.any(pc.and_(pc.fill_null(zero, False), pc.is_valid(left))).as_py():
+        raise RowError(ZERO_DIVISOR)
+
+
+def _divide(site: Site) -> Run:
+    divide = decimals.divide(site) if pa.types.is_decimal(site.takes[0]) else pc.divide
+
+    def run(left: Datum, right: Datum) -> Datum:
+        refuse_zero(left, right)
+        return divide(left, right)
+
+    return run
+
+
+def _whole_division(site: Site) -> Run:
+    if pa.types.is_decimal(site.takes[0]):
+        raise NotCompilable("DIV of decimals is evaluated by Spark")
+    return lambda left, right: attempt(pc.divide_checked, left, right)
+
+
+def _numpy(function: Callable[..., Any], type_: pa.DataType) -> Run:
+    """A numpy function of two arrays; rows with a NULL are computed on ones and masked again."""
+
+    def run(left: Datum, right: Datum) -> Datum:
+        if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
+            return run(pa.array([left.as_py()], left.type), right)[0]
+        length = len(left) if isinstance(left, pa.Array) else len(right)
+        known = pc.and_(pc.is_valid(left), pc.is_valid(right))
+        if isinstance(known, pa.Scalar):
+            known = pa.repeat(known, length)
+        one = pa.scalar(1, type_)
+        sides = [pc.if_else(known, side, one).to_numpy(zero_copy_only=False) for side in (left, right)]
+        return pa.array(function(*sides), type_, mask=~known.to_numpy(zero_copy_only=False))
+
+    return run
+
+
+def _remainder(left: Any, right: Any) -> Any:
+    if left.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):
+            return np.fmod(left, right)
+    # The most negative number over -1 does not fit its type, and numpy would have to trap it.
+    return np.fmod(left, np.where(right == -1, 1, right))
+
+
+def _positive(left: Any, right: Any) -> Any:
+    found = _remainder(left, right)
+    with np.errstate(over="ignore", invalid="ignore"):
+        again = _remainder(found + right, right)
+    return np.where(found < 0, again, found)
+
+
+def _modulo(function: Callable[..., Any], exact: Callable[[Site], Run]) -> Callable[[Site], Run]:
+    def make(site: Site) -> Run:
+        type_ = site.takes[0]
+        compute = exact(site) if pa.types.is_decimal(type_) else _numpy(function, type_)
+
+        def run(left: Datum, right: Datum) -> Datum:
+            refuse_zero(left, right)
+            return compute(left, right)
+
+        return run
+
+    return make
+
+
+def _unary(checked: Run, plain: Run) -> Callable[[Site], Run]:
+    def make(site: Site) -> Run:
+        type_ = site.takes[0]
+        if type_ in INTEGERS:
+            return lambda value: attempt(checked, value)
+        return plain
+
+    return make
+
+
+def _sign(site: Site) -> Run:
+    return lambda value: pc.cast(pc.sign(value), site.gives)
+
+
+def _round(ties: str) -> Callable[[Site], Run]:
+    def make(site: Site) -> Run:
+        type_ = site.takes[0]
+        places = site.constant(1) if len(site.takes) == 2 else 0
+        if places is None:
+            raise NotCompilable("the number of places is NULL")
+        if type_ in FLOATS:
+            return elementwise(decimals.float_rounder(places, ties, single=type_ == pa.float32()), type_)
+        if pa.types.is_decimal(type_):
+            return decimals.rounder(site, places, ties)
+        return decimals.whole_rounder(site, places, ties)
+
+    return make
+
+
+def _whole(rounding: str) -> Callable[[Site], Run]:
+    def make(site: Site) -> Run:
+        type_ = site.takes[0]
+        if len(site.takes) > 1:
+            raise NotCompilable("CEIL and FLOOR to places are evaluated by Spark")
+        if pa.types.is_decimal(type_):
+            return decimals.whole(site, rounding)
+        if type_ in INTEGERS:
+            return lambda value: value
+        return _saturating(np.ceil if rounding == "up" else np.floor)
+
+    return make
+
+
+def _saturating(function: Callable[..., Any]) -> Run:
+    """CEIL and FLOOR of a double: beyond BIGINT the nearest one, NaN is zero, as Java's conversion has it."""
+    low, high = -(2**63), 2**63 - 1
+
+    def one(value: float) -> int:
+        if value != value:
+            return 0
+        if abs(value) == float("inf"):
+            return high if value > 0 else low
+        return max(low, min(high, int(function(value))))
+
+    return elementwise(one, pa.int64())
+
+
+KERNELS: dict[str, Any] = {
+    "+": Kernel(_add, fallible=True),
+    "-": Kernel(_subtract, fallible=True),
+    "*": Kernel(_operator(pc.multiply_checked, pc.multiply, decimals.multiply), fallible=True),
+    "/": Kernel(_divide, fallible=True, first=1),
+    "div": Kernel(_whole_division, fallible=True, first=1),
+    "%": Kernel(_modulo(_remainder, decimals.remainder), fallible=True, first=1),
+    "pmod": Kernel(_modulo(_positive, decimals.positive_remainder), fallible=True, first=1),
+    "negative": Kernel(_unary(pc.negate_checked, pc.negate), fallible=True),
+    "abs": Kernel(_unary(pc.abs_checked, pc.abs), fallible=True),
+    "sign": Kernel(_sign),
+    "sqrt": Kernel(lambda _: pc.sqrt),
+    "round": Kernel(_round("half_up"), fallible=True),
+    "bround": Kernel(_round("half_even"), fallible=True),
+    "ceil": Kernel(_whole("up")),
+    "floor": Kernel(_whole("down")),
+}

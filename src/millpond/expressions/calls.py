@@ -1,0 +1,404 @@
+"""A sqlglot tree as plain calls: one name and its arguments each, whatever the words were written as."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.expressions.coercion import BINARY, BOOLEAN, DATE, INTEGERS, STRING, VOID
+from millpond.expressions.literals import interval, number, sql_type
+from millpond.expressions.terms import UNKNOWN, Call, Constant, Parameter, Reference, Term, unknown
+from millpond.schema import SIMPLE_TYPES, TIMESTAMP
+
+
+def read(expr: exp.Expression) -> Term:
+    """The calls of an expression; what is not known here becomes a call named `?`, which nobody evaluates."""
+    special = _SPECIAL.get(type(expr))
+    if special is not None:
+        return special(expr)
+    if type(expr) in _NODES:
+        return _listed(expr)
+    if isinstance(expr, exp.Anonymous):
+        return _named(expr.name.lower(), _all(expr.expressions), expr)
+    if isinstance(expr, exp.Func):
+        return Call(UNKNOWN + expr.sql_name().lower(), (), expr)
+    return unknown(expr)
+
+
+# Other names for a function, and the order of their arguments where it differs.
+_ALIASES: dict[str, tuple[str, tuple[int, ...]]] = {
+    "nvl": ("coalesce", ()),
+    "ifnull": ("coalesce", ()),
+    "isnull": ("is_null", ()),
+    "len": ("length", ()),
+    "char_length": ("length", ()),
+    "character_length": ("length", ()),
+    "substr": ("substring", ()),
+    "ucase": ("upper", ()),
+    "lcase": ("lower", ()),
+    "instr": ("locate", (1, 0)),
+    "position": ("locate", ()),
+    "mod": ("%", ()),
+    "ceiling": ("ceil", ()),
+    "signum": ("sign", ()),
+    "pow": ("power", ()),
+    "now": ("current_timestamp", ()),
+    "curdate": ("current_date", ()),
+    "date_diff": ("datediff", ()),
+    "dayofmonth": ("day", ()),
+    "regexp": ("rlike", ()),
+    "regexp_like": ("rlike", ()),
+    "cardinality": ("size", ()),
+    "mean": ("avg", ()),
+    "std": ("stddev", ()),
+    "var_samp": ("variance", ()),
+    "array_agg": ("collect_list", ()),
+    "first_value": ("first", ()),
+    "last_value": ("last", ()),
+    "ltrim": ("ltrim", (1, 0)),
+    "rtrim": ("rtrim", (1, 0)),
+    "btrim": ("trim", ()),
+}
+# Calls that are a cast to the type they are named after, or to a date or timestamp without a format.
+_CASTS: dict[str, pa.DataType] = {
+    **{name.lower(): type_ for name, type_ in SIMPLE_TYPES.items() if name not in ("VOID", "TIMESTAMP_NTZ")},
+    "to_date": DATE,
+    "to_timestamp": TIMESTAMP,
+}
+
+
+def _named(name: str, arguments: tuple[Term, ...], expr: exp.Expression) -> Term:
+    if name in _CASTS and len(arguments) == 1:
+        return Call("cast", arguments, expr, _CASTS[name])
+    canonical, order = _ALIASES.get(name, (name, ()))
+    if order and len(arguments) == len(order):
+        arguments = tuple(arguments[place] for place in order)
+    return Call(canonical, arguments, expr)
+
+
+def _all(expressions: Sequence[exp.Expression]) -> tuple[Term, ...]:
+    return tuple(read(e) for e in expressions)
+
+
+# Node class -> name and the arguments in order. `*x` is a list of arguments; whatever else a node carries
+# beyond these and the ignored ones makes it unknown, so that nothing written is overlooked.
+_NODES: dict[type[exp.Expression], tuple[str, tuple[str, ...]]] = {
+    exp.Add: ("+", ("this", "expression")),
+    exp.Sub: ("-", ("this", "expression")),
+    exp.Mul: ("*", ("this", "expression")),
+    exp.Div: ("/", ("this", "expression")),
+    exp.IntDiv: ("div", ("this", "expression")),
+    exp.Mod: ("%", ("this", "expression")),
+    exp.EQ: ("=", ("this", "expression")),
+    exp.NEQ: ("<>", ("this", "expression")),
+    exp.LT: ("<", ("this", "expression")),
+    exp.LTE: ("<=", ("this", "expression")),
+    exp.GT: (">", ("this", "expression")),
+    exp.GTE: (">=", ("this", "expression")),
+    exp.NullSafeEQ: ("<=>", ("this", "expression")),
+    exp.And: ("and", ("this", "expression")),
+    exp.Or: ("or", ("this", "expression")),
+    exp.Not: ("not", ("this",)),
+    exp.In: ("in", ("this", "*expressions")),
+    exp.Like: ("like", ("this", "expression")),
+    exp.RegexpLike: ("rlike", ("this", "expression")),
+    exp.Coalesce: ("coalesce", ("this", "*expressions")),
+    exp.If: ("if", ("this", "true", "false")),
+    exp.Nvl2: ("nvl2", ("this", "true", "false")),
+    exp.Abs: ("abs", ("this",)),
+    exp.Round: ("round", ("this", "decimals")),
+    exp.Ceil: ("ceil", ("this", "decimals")),
+    exp.Floor: ("floor", ("this", "decimals")),
+    exp.Sqrt: ("sqrt", ("this",)),
+    exp.Pow: ("power", ("this", "expression")),
+    exp.Exp: ("exp", ("this",)),
+    exp.Ln: ("ln", ("this",)),
+    exp.Log: ("log", ("this", "expression")),
+    exp.Sign: ("sign", ("this",)),
+    exp.Greatest: ("greatest", ("this", "*expressions")),
+    exp.Least: ("least", ("this", "*expressions")),
+    exp.Upper: ("upper", ("this",)),
+    exp.Lower: ("lower", ("this",)),
+    exp.Length: ("length", ("this",)),
+    exp.Substring: ("substring", ("this", "start", "length")),
+    exp.Concat: ("concat", ("*expressions",)),
+    exp.ConcatWs: ("concat_ws", ("*expressions",)),
+    exp.DPipe: ("concat", ("this", "expression")),
+    exp.Replace: ("replace", ("this", "expression", "replacement")),
+    exp.Left: ("left", ("this", "expression")),
+    exp.Right: ("right", ("this", "expression")),
+    exp.StrPosition: ("locate", ("substr", "this", "position")),
+    exp.StartsWith: ("startswith", ("this", "expression")),
+    exp.EndsWith: ("endswith", ("this", "expression")),
+    exp.Contains: ("contains", ("this", "expression")),
+    exp.Reverse: ("reverse", ("this",)),
+    exp.Repeat: ("repeat", ("this", "times")),
+    exp.Initcap: ("initcap", ("this",)),
+    exp.SplitPart: ("split_part", ("this", "delimiter", "part_index")),
+    exp.Year: ("year", ("this",)),
+    exp.Quarter: ("quarter", ("this",)),
+    exp.Month: ("month", ("this",)),
+    exp.Day: ("day", ("this",)),
+    exp.DayOfMonth: ("day", ("this",)),
+    exp.DayOfWeek: ("dayofweek", ("this",)),
+    exp.DayOfYear: ("dayofyear", ("this",)),
+    exp.Hour: ("hour", ("this",)),
+    exp.Minute: ("minute", ("this",)),
+    exp.Second: ("second", ("this",)),
+    exp.DateDiff: ("datediff", ("this", "expression")),
+    exp.CurrentDate: ("current_date", ()),
+    exp.CurrentTimestamp: ("current_timestamp", ()),
+    exp.ArraySize: ("size", ("this",)),
+    exp.ArrayContains: ("array_contains", ("this", "expression")),
+    exp.Count: ("count", ("this", "*expressions")),
+    exp.Sum: ("sum", ("this",)),
+    exp.Avg: ("avg", ("this",)),
+    exp.Min: ("min", ("this",)),
+    exp.Max: ("max", ("this",)),
+    exp.Stddev: ("stddev", ("this",)),
+    exp.StddevPop: ("stddev_pop", ("this",)),
+    exp.StddevSamp: ("stddev_samp", ("this",)),
+    exp.Variance: ("variance", ("this",)),
+    exp.VariancePop: ("var_pop", ("this",)),
+    exp.ArrayAgg: ("collect_list", ("this",)),
+    exp.ArrayUniqueAgg: ("collect_set", ("this",)),
+    exp.AnyValue: ("any_value", ("this",)),
+    exp.First: ("first", ("this",)),
+    exp.Last: ("last", ("this",)),
+    exp.Distinct: ("distinct", ("*expressions",)),
+    exp.Array: ("array", ("*expressions",)),
+}
+
+# Marks that the Spark dialect sets on every node of its class, and that therefore say nothing.
+_IGNORED: dict[type[exp.Expression], frozenset[str]] = {
+    exp.Div: frozenset({"typed", "safe"}),
+    exp.Concat: frozenset({"safe", "coalesce"}),
+    exp.ConcatWs: frozenset({"safe", "coalesce", "flatten"}),
+    exp.DPipe: frozenset({"safe"}),
+    exp.Greatest: frozenset({"ignore_nulls"}),
+    exp.Least: frozenset({"ignore_nulls"}),
+    exp.Initcap: frozenset({"expression"}),
+    exp.Count: frozenset({"big_int"}),
+    exp.ArrayAgg: frozenset({"nulls_excluded"}),
+    exp.Coalesce: frozenset({"is_nvl", "is_null"}),
+}
+
+
+def _listed(expr: exp.Expression) -> Term:
+    name, keys = _NODES[type(expr)]
+    known = {key.lstrip("*") for key in keys} | _IGNORED.get(type(expr), frozenset())
+    if any(value for key, value in expr.args.items() if key not in known):
+        return unknown(expr)
+    found: list[Term] = []
+    for key in keys:
+        value = expr.args.get(key.lstrip("*"))
+        if key.startswith("*"):
+            found.extend(_all(value or ()))
+        elif isinstance(value, exp.Expression):
+            found.append(read(value))
+        elif value is not None:
+            return unknown(expr)
+    return Call(name, tuple(found), expr)
+
+
+def _literal(expr: exp.Expression) -> Term:
+    if expr.args.get("is_string"):
+        return Constant(expr.name, STRING)
+    return number(expr.name, expr)
+
+
+def _negative(expr: exp.Expression) -> Term:
+    operand = expr.this
+    if isinstance(operand, exp.Literal) and not operand.args.get("is_string"):
+        return number(f"-{operand.name}", expr)
+    if isinstance(operand, exp.Cast) and _is_edge(operand):
+        return unknown(expr)
+    return Call("negative", (read(operand),), expr)
+
+
+def _is_edge(cast: exp.Cast) -> bool:
+    """Whether it is 128Y or CAST(128 AS TINYINT), one tree in sqlglot; only the former may have a minus in Spark."""
+    target = sql_type(cast.args["to"])
+    tops = {str(2 ** (type_.bit_width - 1)) for type_ in INTEGERS if type_ == target}
+    return isinstance(cast.this, exp.Literal) and cast.this.name in tops
+
+
+def _boolean(expr: exp.Expression) -> Term:
+    return Constant(bool(expr.this), BOOLEAN)
+
+
+def _null(_: exp.Expression) -> Term:
+    return Constant(None, VOID)
+
+
+def _cast(expr: exp.Expression) -> Term:
+    known = {"this", "to", "safe", "_type"}
+    target = sql_type(expr.args["to"])
+    if target is None or any(value for key, value in expr.args.items() if key not in known):
+        return unknown(expr)
+    return Call("try_cast" if expr.args.get("safe") else "cast", (read(expr.this),), expr, target)
+
+
+def _to_date(expr: exp.Expression) -> Term:
+    return Call("cast", (read(expr.this),), expr, DATE)
+
+
+def _bytes(expr: exp.Expression) -> Term:
+    digits = expr.name
+    return Constant(bytes.fromhex("0" * (len(digits) % 2) + digits), BINARY)
+
+
+def _is(expr: exp.Expression) -> Term:
+    right = expr.args["expression"]
+    if isinstance(right, exp.Null):
+        return Call("is_null", (read(expr.this),), expr)
+    if isinstance(right, exp.Boolean):
+        return Call("<=>", (read(expr.this), read(right)), expr)
+    return unknown(expr)
+
+
+def _escape(expr: exp.Expression) -> Term:
+    inner = read(expr.this)
+    if isinstance(inner, Call) and inner.name == "like" and len(inner.arguments) == 2:
+        return Call(inner.name, (*inner.arguments, read(expr.args["expression"])), expr)
+    return unknown(expr)
+
+
+def _case(expr: exp.Expression) -> Term:
+    subject = expr.args.get("this")
+    found: list[Term] = []
+    for branch in expr.args["ifs"]:
+        test = read(branch.this)
+        if subject is not None:
+            test = Call("=", (read(subject), test), branch)
+        found += [test, read(branch.args["true"])]
+    default = expr.args.get("default")
+    found.append(read(default) if default is not None else Constant(None, VOID))
+    return Call("case", tuple(found), expr)
+
+
+def _between(expr: exp.Expression) -> Term:
+    if expr.args.get("symmetric"):
+        return unknown(expr)
+    value = read(expr.this)
+    low, high = Call(">=", (value, read(expr.args["low"])), expr), Call("<=", (value, read(expr.args["high"])), expr)
+    return Call("and", (low, high), expr)
+
+
+def _nullif(expr: exp.Expression) -> Term:
+    value = read(expr.this)
+    equal = Call("=", (value, read(expr.args["expression"])), expr)
+    return Call("if", (equal, Constant(None, VOID), value), expr)
+
+
+def _is_distinct(expr: exp.Expression) -> Term:
+    same = Call("<=>", _all([expr.this, expr.args["expression"]]), expr)
+    return Call("not", (same,), expr)
+
+
+def _ilike(expr: exp.Expression) -> Term:
+    sides = (Call("lower", (read(side),), expr) for side in (expr.this, expr.args["expression"]))
+    return Call("like", tuple(sides), expr)
+
+
+def _trim(expr: exp.Expression) -> Term:
+    if any(value for key, value in expr.args.items() if key not in ("this", "expression", "position")):
+        return unknown(expr)
+    side = str(expr.args.get("position") or "BOTH").upper()
+    name = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}.get(side)
+    characters = expr.args.get("expression")
+    arguments = [expr.this] if characters is None else [expr.this, characters]
+    return Call(name, _all(arguments), expr) if name else unknown(expr)
+
+
+def _pad(expr: exp.Expression) -> Term:
+    fill = expr.args.get("fill_pattern")
+    arguments = [expr.this, expr.args["expression"], *([fill] if fill is not None else [])]
+    return Call("lpad" if expr.args.get("is_left") else "rpad", _all(arguments), expr)
+
+
+def _date_add(expr: exp.Expression) -> Term:
+    unit = expr.args.get("unit")
+    if unit is not None and unit.name.upper() != "DAY":
+        return unknown(expr)
+    return Call("date_add", _all([expr.this, expr.args["expression"]]), expr)
+
+
+def _truncate(expr: exp.Expression) -> Term:
+    if any(value for key, value in expr.args.items() if key not in ("this", "unit")):
+        return unknown(expr)
+    unit = expr.args["unit"]
+    if not isinstance(unit, exp.Var | exp.Literal):
+        return unknown(expr)
+    return Call("date_trunc", (Constant(unit.name, STRING), read(expr.this)), expr)
+
+
+_DEFAULT_FORMATS = ("%Y-%mstrict-%dstrict %Hstrict:%Mstrict:%Sstrict", "%Y-%m-%d %H:%M:%S", "yyyy-MM-dd HH:mm:ss")
+
+
+def _default_format(name: str) -> Callable[[exp.Expression], Term]:
+    def read_call(expr: exp.Expression) -> Term:
+        format_ = expr.args.get("format")
+        if format_ is not None and format_.name not in _DEFAULT_FORMATS:
+            return Call(UNKNOWN + name, (), expr)
+        return Call(name, (read(expr.this),), expr)
+
+    return read_call
+
+
+def _bracket(expr: exp.Expression) -> Term:
+    if len(expr.expressions) != 1:
+        return unknown(expr)
+    arguments = (read(expr.this), read(expr.expressions[0]))
+    return Call("element_at" if expr.args.get("offset") == 1 else "[]", arguments, expr)
+
+
+def _dot(expr: exp.Expression) -> Term:
+    name = expr.args.get("expression")
+    return Call(".", (read(expr.this),), expr, name.name) if isinstance(name, exp.Identifier) else unknown(expr)
+
+
+def _column(expr: exp.Expression) -> Term:
+    return Reference(expr) if isinstance(expr, exp.Column) and isinstance(expr.this, exp.Identifier) else unknown(expr)
+
+
+def _extract(expr: exp.Expression) -> Term:
+    names = ("year", "quarter", "month", "day", "hour", "minute")
+    name = expr.this.name.lower()
+    return Call(name, (read(expr.args["expression"]),), expr) if name in names else unknown(expr)
+
+
+_SPECIAL: dict[type[exp.Expression], Callable[[exp.Expression], Term]] = {
+    exp.Paren: lambda expr: read(expr.this),
+    exp.Literal: _literal,
+    exp.RawString: lambda expr: Constant(expr.name, STRING),
+    exp.Boolean: _boolean,
+    exp.Null: _null,
+    exp.Neg: _negative,
+    exp.HexString: _bytes,
+    exp.TsOrDsToDate: _to_date,
+    exp.Cast: _cast,
+    exp.TryCast: _cast,
+    exp.Is: _is,
+    exp.Escape: _escape,
+    exp.Case: _case,
+    exp.Between: _between,
+    exp.Nullif: _nullif,
+    exp.NullSafeNEQ: _is_distinct,
+    exp.ILike: _ilike,
+    exp.Trim: _trim,
+    exp.Pad: _pad,
+    exp.TsOrDsAdd: _date_add,
+    exp.DateAdd: _date_add,
+    exp.TimestampTrunc: _truncate,
+    exp.StrToUnix: _default_format("unix_timestamp"),
+    exp.UnixToStr: _default_format("from_unixtime"),
+    exp.Bracket: _bracket,
+    exp.Dot: _dot,
+    exp.Column: _column,
+    exp.Extract: _extract,
+    exp.Interval: interval,
+    exp.Placeholder: lambda expr: Parameter(expr) if isinstance(expr, exp.Placeholder) else unknown(expr),
+}

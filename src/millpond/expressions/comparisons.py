@@ -1,0 +1,147 @@
+"""Comparison, IN and BETWEEN: Spark's order of values, in which NaN equals itself and is above all numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.expressions.coercion import BOOLEAN, FLOATS
+from millpond.expressions.failures import NotCompilable
+from millpond.expressions.frames import Datum, Frame, Node, as_array, false_rows, run_on, true_rows, valid_rows
+from millpond.expressions.kernels import Kernel, Run, Site, SpecialForm, simple
+
+FALSE, TRUE, NULL = (pa.scalar(v, BOOLEAN) for v in (False, True, None))
+
+
+def _is_nan(value: Datum) -> Datum:
+    return pc.is_nan(value)
+
+
+def _float_equal(left: Datum, right: Datum) -> Datum:
+    return pc.or_(pc.equal(left, right), pc.and_(_is_nan(left), _is_nan(right)))
+
+
+def _float_less(left: Datum, right: Datum) -> Datum:
+    return pc.or_(pc.less(left, right), pc.and_(pc.invert(_is_nan(left)), _is_nan(right)))
+
+
+_EXACT: dict[str, Run] = {
+    "=": pc.equal,
+    "<>": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_FLOAT: dict[str, Run] = {
+    "=": _float_equal,
+    "<>": lambda left, right: pc.invert(_float_equal(left, right)),
+    "<": _float_less,
+    "<=": lambda left, right: pc.invert(_float_less(right, left)),
+    ">": lambda left, right: _float_less(right, left),
+    ">=": lambda left, right: pc.invert(_float_less(left, right)),
+}
+
+
+def compare(operator: str, type_: pa.DataType) -> Run:
+    """The comparison of two values of one type."""
+    if pa.types.is_nested(type_):
+        raise NotCompilable("nested values are compared by Spark")
+    if pa.types.is_null(type_):
+        return lambda left, right: NULL
+    return _FLOAT[operator] if type_ in FLOATS else _EXACT[operator]
+
+
+def _comparison(operator: str) -> Kernel:
+    return Kernel(lambda site: compare(operator, site.takes[0]))
+
+
+def _null_safe(site: Site) -> Run:
+    equal = compare("=", site.takes[0])
+
+    def run(left: Datum, right: Datum) -> Datum:
+        both_null = pc.and_(pc.is_null(left), pc.is_null(right))
+        return pc.or_(pc.fill_null(equal(left, right), False), both_null)
+
+    return run
+
+
+def _in(nodes: Sequence[Node], site: Site) -> Callable[[Frame], Datum]:
+    value, items = nodes[0], nodes[1:]
+    equal = compare("=", site.takes[0])
+    if all(item.constant is not None for item in items) and site.takes[0] not in FLOATS:
+        return _in_constants(value, items)
+
+    def run(frame: Frame) -> Datum:
+        subject = as_array(value.run(frame), frame.length, value.type)
+        found, unknown = np.zeros(frame.length, dtype=bool), np.zeros(frame.length, dtype=bool)
+        known = valid_rows(subject, frame.length)
+        for item in items:
+            # Spark stops at the first item that is equal, so later ones cannot fail there.
+            candidate = run_on(item, frame, known & ~found)
+            found |= true_rows(equal(subject, candidate), frame.length) & known
+            unknown |= ~valid_rows(candidate, frame.length)
+        return pa.array(found, mask=~known | (~found & unknown))
+
+    return run
+
+
+def _in_constants(value: Node, items: Sequence[Node]) -> Callable[[Frame], Datum]:
+    values = [item.constant for item in items]
+    known = [v for v in values if v is not None and v.is_valid]
+    has_null = len(known) < len(values)
+    haystack = pa.array([v.as_py() for v in known], value.type)
+
+    def run(frame: Frame) -> Datum:
+        subject = value.run(frame)
+        found = pc.is_in(subject, value_set=haystack)
+        misses = pc.if_else(found, TRUE, NULL) if has_null else found
+        return pc.if_else(pc.is_valid(subject), misses, NULL)
+
+    return run
+
+
+def _not_null(value: Datum) -> Datum:
+    return pc.is_valid(value)
+
+
+def _and(nodes: Sequence[Node], _: Site) -> Callable[[Frame], Datum]:
+    left, right = nodes
+
+    def run(frame: Frame) -> Datum:
+        first = left.run(frame)
+        if not right.fallible:
+            return pc.and_kleene(first, right.run(frame))
+        second = run_on(right, frame, ~false_rows(first, frame.length))
+        return pc.and_kleene(first, second)
+
+    return run
+
+
+def _or(nodes: Sequence[Node], _: Site) -> Callable[[Frame], Datum]:
+    left, right = nodes
+
+    def run(frame: Frame) -> Datum:
+        first = left.run(frame)
+        if not right.fallible:
+            return pc.or_kleene(first, right.run(frame))
+        second = run_on(right, frame, ~true_rows(first, frame.length))
+        return pc.or_kleene(first, second)
+
+    return run
+
+
+KERNELS: dict[str, Any] = {
+    **{operator: _comparison(operator) for operator in _EXACT},
+    "<=>": Kernel(_null_safe, lazy=False),
+    "is_null": simple(pc.is_null),
+    "isnotnull": simple(_not_null),
+    "not": simple(pc.invert),
+    "and": SpecialForm(_and),
+    "or": SpecialForm(_or),
+    "in": SpecialForm(_in),
+}

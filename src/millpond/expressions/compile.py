@@ -1,0 +1,218 @@
+"""Compiling an expression into Arrow functions that give exactly what Spark gives, or refusing it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.expressions import arithmetic, casts, comparisons, conditionals, nested, strings, times
+from millpond.expressions.calls import read
+from millpond.expressions.coercion import plain
+from millpond.expressions.failures import NotCompilable, RowError, row_failed
+from millpond.expressions.frames import NO_ROWS, Datum, Frame, Node, as_array, run_strict
+from millpond.expressions.kernels import Kernel, Site, SpecialForm
+from millpond.expressions.names import Names, resolve
+from millpond.expressions.parameters import Shape, matched, placeholders, scalar, shape
+from millpond.expressions.signatures import Operand, signature
+from millpond.expressions.terms import Call, Constant, Interval, Parameter, Reference, Term
+from millpond.expressions.types import field_type
+from millpond.schema import Column, Schema
+
+__all__ = ["Compiled", "NotCompilable", "compile_expression"]
+
+KERNELS: dict[str, Kernel | SpecialForm] = {
+    **comparisons.KERNELS,
+    **conditionals.KERNELS,
+    **arithmetic.KERNELS,
+    **strings.KERNELS,
+    **times.KERNELS,
+    **nested.KERNELS,
+}
+
+TRUE = pa.scalar(True)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """An expression ready to be evaluated; `columns` are the columns it reads, by their declared names."""
+
+    expression: exp.Expression
+    type: pa.DataType
+    columns: tuple[str, ...]
+    schema: Schema = field(repr=False)
+    names: Names | None = field(repr=False)
+    _node: Node = field(repr=False)
+    _shape: Shape = field(repr=False)
+
+    def evaluate(
+        self, table: pa.Table | pa.RecordBatch, parameters: Sequence[object] = (), *, now: datetime | None = None
+    ) -> pa.Array | pa.ChunkedArray:
+        """The value for every row of a table that has the columns.
+
+        Raises TableError MP408 when a row makes it fail, and NotCompilable when a value is outside of what Arrow
+        and Spark agree on: then Spark must evaluate it.
+        """
+        values = matched(self.expression, parameters)
+        if shape(values) != self._shape:
+            again = compile_expression(self.expression, self.schema, parameters, self.names)
+            return again.evaluate(table, parameters, now=now)
+        moment = now or datetime.now(UTC)
+        scalars = [scalar(v) for v in values]
+        if isinstance(table, pa.RecordBatch):
+            return self._batch(table, scalars, moment)
+        batches = table.select(self._positions(table.schema)).to_batches() if self.columns else []
+        if not self.columns:
+            return pa.chunked_array([self._run(Frame(table.num_rows, _no_column, scalars, moment))], self.type)
+        return pa.chunked_array([self._batch(b, scalars, moment) for b in batches], self.type)
+
+    def _positions(self, schema: pa.Schema) -> list[int]:
+        found = {name.lower(): place for place, name in enumerate(schema.names)}
+        return [found[name.lower()] for name in self.columns]
+
+    def _batch(self, batch: pa.RecordBatch, parameters: Sequence[pa.Scalar], now: datetime) -> pa.Array:
+        columns = [_plain_array(batch.column(place)) for place in self._positions(batch.schema)]
+        return self._run(Frame(batch.num_rows, columns.__getitem__, parameters, now))
+
+    def _run(self, frame: Frame) -> pa.Array:
+        if frame.length == 0:
+            return pa.array([], self.type)
+        return as_array(self._node.run(frame), frame.length, self.type)
+
+
+def _no_column(position: int) -> pa.Array:
+    raise AssertionError(f"column {position} of an expression without columns")
+
+
+def _plain_array(array: pa.Array) -> pa.Array:
+    wanted = plain(array.type)
+    return array if array.type == wanted else array.cast(wanted)
+
+
+def compile_expression(
+    expr: exp.Expression, schema: Schema, parameters: Sequence[object] = (), names: Names | None = None
+) -> Compiled:
+    """Compiles an expression over the columns of a schema, or raises NotCompilable.
+
+    The types of the parameters decide what is compiled; other values of the same types may be given to `evaluate`.
+    `names` says what a qualified name such as `u.tier` means; see names.py.
+    """
+    constants = matched(expr, parameters)
+    compiler = _Compiler(schema, names, constants, placeholders(expr))
+    node = compiler.node(read(expr))
+    return Compiled(expr, node.type, tuple(compiler.columns), schema, names, node, shape(constants))
+
+
+@dataclass(frozen=True)
+class _Compiler:
+    schema: Schema
+    names: Names | None
+    parameters: Sequence[Constant]
+    positions: Mapping[int, int]
+    columns: dict[str, int] = field(default_factory=dict)
+
+    def node(self, term: Term) -> Node:
+        if isinstance(term, Constant):
+            return constant_node(term)
+        if isinstance(term, Parameter):
+            return self._parameter(term)
+        if isinstance(term, Reference):
+            return self._column(term.column)
+        return self._call(term)
+
+    def _parameter(self, term: Parameter) -> Node:
+        position = self.positions[id(term.node)]
+        return Node(self.parameters[position].type, lambda frame: frame.parameters[position])
+
+    def _column(self, reference: exp.Column) -> Node:
+        column, fields = resolve(reference, self.schema, self.names)
+        node = self._stored(column)
+        for name in fields:
+            node = _field(node, name)
+        return node
+
+    def _stored(self, column: Column) -> Node:
+        if column.type is None:
+            raise NotCompilable(f"the type of {column.name} is not known")
+        position = self.columns.setdefault(column.name, len(self.columns))
+        return Node(plain(column.type), lambda frame: frame.column(position))
+
+    def _call(self, call: Call) -> Node:
+        nodes = [self.node(a) for a in call.arguments]
+        if call.name in ("cast", "try_cast"):
+            return _guarded(casts.node(nodes[0], call.to, safe=call.name == "try_cast"), call, nodes)
+        if call.name == ".":
+            return _field(nodes[0], str(call.to))
+        operands = [Operand(n.type, self._literal(a)) for n, a in zip(nodes, call.arguments, strict=True)]
+        kernel, found = KERNELS.get(call.name), signature(call, operands)
+        if kernel is None or found is None:
+            raise NotCompilable(f"'{call}' is evaluated by Spark")
+        given = [casts.node(n, t, safe=False) for n, t in zip(nodes, found.takes, strict=True)]
+        site = Site(found.takes, found.gives, tuple(n.constant for n in given))
+        return _guarded(_applied(kernel, given, site), call, given)
+
+    def _literal(self, term: Term) -> Term:
+        return self.parameters[self.positions[id(term.node)]] if isinstance(term, Parameter) else term
+
+
+def constant_node(term: Constant) -> Node:
+    """A literal; an interval is read from `constant` alone, because Arrow's type would lose what was written."""
+    if isinstance(term.value, Interval):
+        return Node(term.type, lambda _: TRUE, constant=term.value)
+    value = pa.scalar(term.value, term.type)
+    return Node(term.type, lambda _: value, constant=value)
+
+
+def _applied(kernel: Kernel | SpecialForm, nodes: Sequence[Node], site: Site) -> Node:
+    """A kernel with its arguments; it can fail when it or an argument can."""
+    below = any(n.fallible for n in nodes)
+    if isinstance(kernel, SpecialForm):
+        return Node(site.gives, kernel.make(nodes, site), below)
+    function = kernel.make(site)
+    if kernel.first and len(nodes) == 2:
+        return Node(site.gives, _reversed(function, nodes), True)
+    if kernel.lazy:
+        return Node(site.gives, lambda frame: function(*run_strict(nodes, frame)), kernel.fallible or below)
+    return Node(site.gives, lambda frame: function(*[n.run(frame) for n in nodes]), kernel.fallible or below)
+
+
+def _reversed(function: Callable[..., Datum], nodes: Sequence[Node]) -> Callable[[Frame], Datum]:
+    def run(frame: Frame) -> Datum:
+        right, left = run_strict(nodes[::-1], frame)
+        return function(left, right)
+
+    return run
+
+
+def _field(node: Node, name: str) -> Node:
+    type_ = field_type(node.type, name)
+    if type_ is None or not pa.types.is_struct(node.type):
+        raise NotCompilable(f"no field {name} that can be read here")
+    return Node(type_, lambda frame: nested.field(node.run(frame), name), node.fallible)
+
+
+def _guarded(node: Node, call: Call, arguments: Sequence[Node]) -> Node:
+    """The node with its failures named after the call; computed now when its arguments are all literals."""
+
+    def run(frame: Frame) -> Datum:
+        try:
+            return node.run(frame)
+        except RowError as error:
+            raise row_failed(str(call), str(error)) from error
+
+    return _folded(Node(node.type, run if node.fallible else node.run, node.fallible), node, arguments)
+
+
+def _folded(guarded: Node, node: Node, arguments: Sequence[Node]) -> Node:
+    if not arguments or any(n.constant is None for n in arguments):
+        return guarded
+    try:
+        value: Any = as_array(node.run(NO_ROWS), 1, node.type)[0]
+    except RowError:
+        # Spark, too, fails only when a row asks for it.
+        return guarded
+    return Node(node.type, lambda _: value, constant=value)

@@ -1,0 +1,64 @@
+"""The type an expression has in Spark, found without Spark; None where only Spark can tell."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.expressions.calls import read
+from millpond.expressions.coercion import assignable, comparable, family, plain
+from millpond.expressions.signatures import FUNCTIONS, Operand, signature
+from millpond.expressions.terms import Call, Constant, Parameter, Reference, Term
+
+__all__ = ["Scope", "assignable", "comparable", "family", "infer"]
+
+
+class Scope(Protocol):
+    """Where columns are looked up."""
+
+    def resolve(self, column: exp.Column) -> pa.DataType | None:
+        """The type of a column, or None when it is not known; called once per mention."""
+
+
+def infer(expr: exp.Expression, scope: Scope) -> pa.DataType | None:
+    """The Arrow type of an expression's value by Spark's rules, or None when it cannot be told here."""
+    return term_type(read(expr), scope)
+
+
+def term_type(term: Term, scope: Scope) -> pa.DataType | None:
+    if isinstance(term, Constant):
+        return term.type
+    if isinstance(term, Parameter):
+        return None
+    if isinstance(term, Reference):
+        found = scope.resolve(term.column)
+        return None if found is None else plain(found)
+    return _call_type(term, scope)
+
+
+def _call_type(call: Call, scope: Scope) -> pa.DataType | None:
+    if call.name in ("cast", "try_cast"):
+        return call.to
+    types = [term_type(t, scope) for t in call.arguments]
+    if call.name == ".":
+        return field_type(types[0], str(call.to))
+    if any(t is None for t in types):
+        function = FUNCTIONS.get(call.name)
+        return function.gives if function else None
+    found = signature(call, [Operand(t, a) for t, a in zip(types, call.arguments, strict=True)])
+    return found.gives if found else None
+
+
+def field_type(holder: pa.DataType | None, name: str) -> pa.DataType | None:
+    """The type of a struct's field, by name without regard to case; through a list, a list of it."""
+    if holder is None:
+        return None
+    if pa.types.is_list(holder):
+        inner = field_type(holder.value_type, name)
+        return None if inner is None else pa.list_(inner)
+    if not pa.types.is_struct(holder):
+        return None
+    found = [f.type for f in holder if f.name.lower() == name.lower()]
+    return plain(found[0]) if len(found) == 1 else None
