@@ -28,7 +28,7 @@ def test_a_duration_is_a_number_and_a_unit(text: str, microseconds: int) -> None
     assert parse_duration(text) == microseconds
 
 
-@pytest.mark.parametrize("text", ["", "5", "s", "5 parsecs", "-5s", "1e3s", "5 s s", "5mm", "1h30m", "0.0000001s", "ms5"])
+@pytest.mark.parametrize("text", ["", "5", "s", "5 parsecs", "-5s", "1e3s", "5 s s", "5mm", "1h30m", "0.0000001s"])
 def test_anything_else_is_no_duration(text: str) -> None:
     with pytest.raises(SqlError) as caught:
         parse_duration(text)

@@ -142,7 +142,7 @@ def test_a_watermark_without_delay_waits_for_nothing() -> None:
 def test_a_table_knows_its_key_defaults_and_indexes() -> None:
     made = parse(
         "CREATE OR REPLACE TABLE IF NOT EXISTS t (k STRING PRIMARY KEY, a INT NOT NULL DEFAULT -1,"
-        " b STRING DEFAULT upper('x') NOT NULL, c INT NULL, INDEX (a, b), INDEX (c)) WITH (\"Backend\" = \"memory\")"
+        ' b STRING DEFAULT upper(\'x\') NOT NULL, c INT NULL, INDEX (a, b), INDEX (c)) WITH ("Backend" = "memory")'
     )
     assert isinstance(made, CreateTable)
     assert made.columns is not None
@@ -363,5 +363,10 @@ def test_what_is_no_condition_is_refused(text: str) -> None:
 
 
 def test_a_bare_query_is_a_select() -> None:
-    for text in ("SELECT 1", "WITH a AS (SELECT 1) SELECT * FROM a", "(SELECT 1) UNION ALL (SELECT 2)", "VALUES (1, 2)"):
+    for text in (
+        "SELECT 1",
+        "WITH a AS (SELECT 1) SELECT * FROM a",
+        "(SELECT 1) UNION ALL (SELECT 2)",
+        "VALUES (1, 2)",
+    ):
         assert isinstance(parse(text), Select)

@@ -209,7 +209,10 @@ class Grammar(StrictParser):
         return "windows", self._parse_window_clause()
 
     def _parse_cube_or_rollup(self, with_prefix: bool = False) -> Any:
-        if not with_prefix and self._curr.text.upper() in WINDOW_KINDS and self.sees_kind(TokenType.L_PAREN, ahead=1):
+        if not with_prefix and not self.sees_kind(TokenType.L_PAREN, ahead=1):
+            # A column may be called cube.
+            return None
+        if not with_prefix and self._curr.text.upper() in WINDOW_KINDS:
             return self._stream_window(with_column=True)
         return super()._parse_cube_or_rollup(with_prefix=with_prefix)
 
@@ -248,6 +251,8 @@ class Grammar(StrictParser):
         return take_path(self) or super()._parse_column()
 
     def _parse_value(self, values: bool = True) -> exp.Tuple | None:
+        if not values:
+            self.refuse("There is no DISTINCT ON.", hint="Write GROUP BY with first(...), or row_number() OVER (...).")
         # VALUES 1, 2 AS t(x): what follows AS names the table, not the last value.
         if values and not self.sees_kind(TokenType.L_PAREN):
             return exp.Tuple(expressions=[self.condition()])

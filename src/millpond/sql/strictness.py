@@ -40,13 +40,15 @@ def _in_order(kind: TokenType) -> Callable[[Any], Any]:
 class StrictParser(Cursor):
     """The hooks are sqlglot's own, so their names are."""
 
-    _AS_IS = (TokenType.LIMIT, TokenType.OFFSET)
-    ALIAS_TOKENS = SparkParser.ALIAS_TOKENS - {*_AS_IS}
-    TABLE_ALIAS_TOKENS = SparkParser.TABLE_ALIAS_TOKENS - {*_AS_IS}
+    # These are aliases only behind AS: `FROM t LIMIT` lacks its number.
+    ALIAS_TOKENS = SparkParser.ALIAS_TOKENS - {TokenType.LIMIT, TokenType.OFFSET}
+    TABLE_ALIAS_TOKENS = SparkParser.TABLE_ALIAS_TOKENS - {TokenType.LIMIT, TokenType.OFFSET}
     PLACEHOLDER_PARSERS = {TokenType.PLACEHOLDER: SparkParser.PLACEHOLDER_PARSERS[TokenType.PLACEHOLDER]}
     COLUMN_OPERATORS = {kind: SparkParser.COLUMN_OPERATORS[kind] for kind in (TokenType.DOT, TokenType.DCOLON)}
     QUERY_MODIFIER_PARSERS = {kind: _in_order(kind) for kind in CLAUSE_RANKS}
-    ADJACENT_STRINGS_CANNOT_BE_CONNECTED = False
+    # GROUP BY stops before these; a column may be called `window` or `offset`.
+    QUERY_MODIFIER_TOKENS = set(CLAUSE_RANKS) - {TokenType.OFFSET}
+    SUPPORTS_TABLE_QUERY = True
 
     def reset(self) -> None:
         super().reset()
@@ -94,18 +96,19 @@ class StrictParser(Cursor):
         return join
 
     def _parse_alias(self, this: exp.Expr | None, explicit: bool = False) -> exp.Expr | None:
-        return self._named(lambda: super(StrictParser, self)._parse_alias(this, explicit))
+        self._expect_name_behind_as()
+        return super()._parse_alias(this, explicit)
 
     def _parse_table_alias(self, alias_tokens: Collection[TokenType] | None = None) -> exp.TableAlias | None:
-        return self._named(lambda: super(StrictParser, self)._parse_table_alias(alias_tokens))
+        self._expect_name_behind_as()
+        return super()._parse_table_alias(alias_tokens)
 
-    def _named(self, parse: Callable[[], T]) -> T:
-        """AS must be followed by a name."""
-        start = self.position
-        found = parse()
-        if self.position == start + 1 and self._prev.token_type == TokenType.ALIAS:
-            self.refuse_unexpected("a name")
-        return found
+    def _expect_name_behind_as(self) -> None:
+        # AS (a, b) names the columns of what yields several.
+        if not self.sees_kind(TokenType.ALIAS) or self.sees_name(ahead=1) or self.sees_kind(TokenType.L_PAREN, ahead=1):
+            return
+        self._advance()
+        self.refuse_unexpected("a name")
 
     def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
         if not self.sees_kind(TokenType.L_PAREN) or self.sees_kind(TokenType.R_PAREN, ahead=1):
