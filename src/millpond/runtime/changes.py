@@ -17,7 +17,8 @@ from millpond.runtime.evaluate import constant
 from millpond.runtime.spark_errors import translate
 from millpond.runtime.work import Work
 from millpond.sql.nodes import Default
-from millpond.sql.statements import Assignment, Delete, Insert, Name, Update, Upsert
+from millpond.sql.parser import parse_expression
+from millpond.sql.statements import Delete, Insert, Name, Update, Upsert
 
 ROW_NUMBER = "__mp_row"
 
@@ -55,15 +56,12 @@ def _upsert(work: Work, shot: OneShot) -> int:
 
 def _rows(work: Work, shot: OneShot, table: WriteTable) -> Any:
     """The rows of VALUES as dicts (a DEFAULT is left out), or of a query as Arrow, under the target's names."""
-    statement = shot.statement
-    assert isinstance(statement, Insert | Upsert)
-    names = [table.schema[n.text].name for n in statement.columns] if statement.columns else list(table.schema.names)
+    names = [table.schema[name].name for name in shot.columns]
     if shot.query is not None:
         return work.query(shot.query).toArrow().rename_columns(names)
-    assert statement.rows is not None
     return [
         {n: constant(work.views.spark, v) for n, v in zip(names, row, strict=True) if not isinstance(v, Default)}
-        for row in statement.rows
+        for row in shot.rows
     ]
 
 
@@ -71,13 +69,13 @@ def _update(work: Work, shot: OneShot) -> int:
     statement = shot.statement
     assert isinstance(statement, Update)
     table = work.table(statement.table.text)
-    sets = {table.schema[a.column.text].name: _value(table, a) for a in statement.assignments}
-    if not _needs_spark(statement.where, *sets.values()):
+    sets = {table.schema[name].name: _value(table, name, value) for name, value in shot.assignments}
+    if not _needs_spark(shot.condition, *sets.values()):
         own = _own_names(statement.table, statement.alias)
         plain = {name: _unqualified(value, own) for name, value in sets.items()}
-        return table.update(_unqualified(statement.where, own) if statement.where else None, plain)
+        return table.update(_unqualified(shot.condition, own) if shot.condition else None, plain)
     rows = table.to_arrow()
-    new = _selected(work, statement, rows, sets)
+    new = _selected(work, shot, rows, sets)
     if not new.num_rows:
         return 0
     picked = rows.take(new[ROW_NUMBER])
@@ -91,11 +89,11 @@ def _delete(work: Work, shot: OneShot) -> int:
     statement = shot.statement
     assert isinstance(statement, Delete)
     table = work.table(statement.table.text)
-    if not _needs_spark(statement.where):
+    if not _needs_spark(shot.condition):
         own = _own_names(statement.table, statement.alias)
-        return table.delete(_unqualified(statement.where, own) if statement.where else None)
+        return table.delete(_unqualified(shot.condition, own) if shot.condition else None)
     rows = table.to_arrow()
-    gone = _selected(work, statement, rows, {})
+    gone = _selected(work, shot, rows, {})
     return _swap(table, rows, gone[ROW_NUMBER], rows.slice(0, 0)) if gone.num_rows else 0
 
 
@@ -107,11 +105,11 @@ RUNNERS: dict[type, Callable[[Work, OneShot], int]] = {
 }
 
 
-def _value(table: WriteTable, assignment: Assignment) -> exp.Expression:
-    if not isinstance(assignment.value, Default):
-        return assignment.value
-    default = table.schema[assignment.column.text].default
-    return exp.maybe_parse(default, dialect="spark") if default else exp.null()
+def _value(table: WriteTable, name: str, value: exp.Expression) -> exp.Expression:
+    if not isinstance(value, Default):
+        return value
+    default = table.schema[name].default
+    return parse_expression(default) if default else exp.Null()
 
 
 def _needs_spark(*expressions: exp.Expression | None) -> bool:
@@ -134,15 +132,17 @@ def _unqualified(expression: exp.Expression, own: set[str]) -> exp.Expression:
     return expression.transform(strip)
 
 
-def _selected(work: Work, statement: Update | Delete, rows: pa.Table, sets: dict[str, exp.Expression]) -> pa.Table:
+def _selected(work: Work, shot: OneShot, rows: pa.Table, sets: dict[str, exp.Expression]) -> pa.Table:
     """The numbers of the rows for which WHERE holds, with the new values: one query on Spark."""
     numbered = rows.append_column(ROW_NUMBER, pa.array(range(rows.num_rows), pa.int64()))
+    statement = shot.statement
+    assert isinstance(statement, Update | Delete)
     alias = (statement.alias or statement.table).text
     values = [exp.alias_(value.copy(), name, quoted=True) for name, value in sets.items()]
     query = exp.select(exp.column(ROW_NUMBER, table=alias, quoted=True), *values)
     query = query.from_(exp.alias_(exp.to_table(BATCH), alias, table=True, quoted=True))
-    if statement.where is not None:
-        query = query.where(statement.where.copy())
+    if shot.condition is not None:
+        query = query.where(shot.condition.copy())
     return work.query(query, arrow_frame(work.views.session, numbered)).toArrow()
 
 

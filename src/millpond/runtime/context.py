@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from millpond.contracts.sink import Sink
 from millpond.contracts.table import Store
+from millpond.errors import Problem
 from millpond.plan.model import Plan, SourcePlan, TableKind, TablePlan
 from millpond.runtime.access import Exchange
 from millpond.runtime.dead_letters import Letters
@@ -28,6 +29,8 @@ class Context:
     sinks: dict[str, Sink] = field(default_factory=dict)
     table_states: dict[str, str] = field(default_factory=dict)
     stopping: threading.Event = field(default_factory=threading.Event)
+    # Warnings that came up while running; appended to by any thread, read for `progress`.
+    notices: list[Problem] = field(default_factory=list)
 
     def letters(self, flow: str, source: SourcePlan) -> Letters:
         """Where the dead letters of a flow or load go."""

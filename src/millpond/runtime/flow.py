@@ -69,7 +69,11 @@ class Flow:
         """Take what the source holds now, then return; `drain`: a bounded source gives all it has."""
         assert self.reader is not None
         self.state = RUNNING
-        self.reader.poll(final=drain)
+        if drain:
+            self.reader.drain()
+        else:
+            self.reader.poll()
+        self._context.notices.extend(self.reader.problems())
         self._start(once=True)
         assert self._query is not None
         try:
@@ -94,8 +98,11 @@ class Flow:
 
     def poll(self) -> None:
         """Let the source look for new records, unless the flow still works on what it was given."""
-        if self.reader is not None and self.state == RUNNING and not self._fed.is_set() and self.reader.poll():
+        if self.reader is None or self.state != RUNNING or self._fed.is_set():
+            return
+        if self.reader.poll():
             self._fed.set()
+        self._context.notices.extend(self.reader.problems())
 
     def watch(self) -> None:
         """Notice that Spark ended the query by itself."""

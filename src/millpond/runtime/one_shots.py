@@ -26,9 +26,10 @@ class OneShots:
         self._views = views
         self._answer = answer
 
-    def run(self, plan: Plan, *, late: bool) -> int:
+    def run(self, plan: Plan, *, late: bool = False, early: bool = False) -> int:
         """Run those that have not run, in order; returns the rows changed. The first failure ends it and is raised."""
-        return sum(self._run_group(group) for group in _groups(s for s in plan.one_shots if s.late is late))
+        due = [shot for shot in plan.one_shots if shot.late is late and shot.early is early]
+        return sum(self._run_group(group) for group in _groups(due))
 
     def _run_group(self, group: tuple[OneShot, ...]) -> int:
         due = [s for s in group if s.repeat or self._context.store.get(ONCE + s.id) is None]

@@ -34,6 +34,8 @@ def finals_of(plan: AggregatePlan, merged: pa.Table) -> pa.Table:
 
 
 def _type(final: Final, schema: pa.Schema) -> pa.DataType:
+    if final.type is not None:
+        return final.type
     if final.how == "count":
         return pa.int64()
     total: pa.DataType = schema.field(final.accumulators[0]).type

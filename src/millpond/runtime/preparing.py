@@ -36,6 +36,7 @@ class Preparation:
         self._context = context
         self._accept = accept
         self._views = Views(context.spark, context.exchange, "mp_types")
+        self._companions = {s.aggregate.companion for f in context.plan.flows for s in f.steps if s.aggregate}
         self._steps = {s.target.lower(): (f, s) for f in context.plan.flows for s in f.steps if s.target}
 
     def prepare(self) -> None:
@@ -43,11 +44,13 @@ class Preparation:
         self._context.store.create(DEAD_LETTERS_SPEC)
         self._refuse_changes()
         for table in self._context.plan.tables:
-            if table.kind is not TableKind.SYSTEM:
+            if table.kind is not TableKind.SYSTEM and table.name not in self._companions:
                 self._make(table)
 
     def _refuse_changes(self) -> None:
         for table in self._context.plan.tables:
+            if table.name in self._companions:
+                continue
             held = self._context.store.get(DEFINITION + table.name.lower())
             if held is None or held == table.definition:
                 continue

@@ -27,7 +27,7 @@ def progress_of(
         tuple(_table(context, t, loading.get(t.name.lower())) for t in shown),
         tuple(_flow(f) for f in flows),
         tuple(_sources(flows, loaders)),
-        context.plan.warnings,
+        (*context.plan.warnings, *context.notices),
     )
 
 

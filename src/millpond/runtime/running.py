@@ -11,7 +11,7 @@ from typing import TextIO
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from millpond.errors import FlowError, MillpondError, Problem
+from millpond.errors import FlowError, MillpondError
 from millpond.plan.model import FlowPlan, Plan, TableKind
 from millpond.runtime.access import Exchange, Views
 from millpond.runtime.asking import ask
@@ -39,7 +39,6 @@ class Running:
     def __init__(self, plan: Plan, state: Path | None, session: SparkSession | None, output: TextIO | None) -> None:
         self.plan = plan
         self.state = "starting"
-        self.notices: list[Problem] = []
         self._started_at = time.monotonic()
         self._session = session
         self._brought = session is not None
@@ -50,8 +49,8 @@ class Running:
         except BaseException:
             folder.close()
             raise
-        self.notices += store.problems
         self.context = Context(plan, store, folder, Exchange(folder.exchange), self.spark)
+        self.context.notices.extend(store.problems)
         self.views = Views(self.spark, self.context.exchange, "mp_app")
         self.flows = [Flow(flow, self.context) for flow in plan.flows]
         self.loaders = [Loader(t, self.context) for t in plan.tables if t.source is not None and t.query is not None]
@@ -81,6 +80,7 @@ class Running:
         """Make the tables and open the sinks; once."""
         if self._prepared:
             return
+        self._one_shots.run(self.plan, early=True)
         Preparation(self.context, accept=accept).prepare()
         self.context.sinks.update(open_sinks(self.plan, self._output, json=self.plan.settings["json"]))
         recover_sinks(self.context.store, self.context.sinks)
@@ -92,7 +92,7 @@ class Running:
         for loader in self.loaders:
             loader.load()
         self._refresh_views()
-        self._one_shots.run(self.plan, late=False)
+        self._one_shots.run(self.plan)
         self.state = "catching up"
         for flow in self.flows:
             if not self.context.stopping.is_set():
