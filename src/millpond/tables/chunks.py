@@ -111,11 +111,11 @@ class Chunks:
         """Once there are rows enough to tell, choose the columns to store as codes and encode what is there."""
         if len(self) + batch.num_rows < _JUDGED_ROWS:
             return self
-        there = pa.Table.from_batches([*self.batches, batch], self.schema).slice(0, _JUDGED_ROWS)
         words: dict[int, pa.Array] = {}
         for position, field_ in enumerate(self.schema):
             if pa.types.is_string(field_.type):
-                distinct = there.column(position).unique().drop_null()
+                there = pa.chunked_array([b.column(position) for b in (*self.batches, batch)])
+                distinct = there.slice(0, _JUDGED_ROWS).unique().drop_null()
                 if len(distinct) <= _WORDS_SHARE * _JUDGED_ROWS:
                     words[position] = pa.array([], pa.string())
         chosen = Chunks(self.schema, (), words, judged=True)

@@ -176,6 +176,7 @@ def _replay(state: Recovered, record: Record) -> None:
     for id_, gone, added in changes_of(record):
         rows = state.tables[id_]
         rows.apply(rows.prepare(replayed(rows.current, gone, added)))
+        rows.compact()
     for key, value in header.get("puts", {}).items():
         if value is None:
             state.values.pop(key, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.errors import TableError
 from millpond.schema import Schema
 from millpond.tables.chunks import Chunks
 from millpond.tables.hashing import Words, equal_rows, hash_columns
@@ -19,6 +20,7 @@ from millpond.tables.index import Ids, KeyIndex, Links, Run, Slots, sorted_run, 
 # The version in which a row that is still there died.
 ALIVE = np.iinfo(np.int64).max
 _CAPACITY_MIN = 1024
+_ROWS_MAX = int(np.iinfo(np.int32).max)
 
 Indexes = Mapping[tuple[int, ...], tuple[Run, ...]]
 
@@ -150,8 +152,7 @@ class Version:
         """This version with one more index."""
         hashes = hash_columns(_contiguous(self.chunks.all(columns))) if self.rows else np.empty(0, dtype=np.uint64)
         run = sorted_run(hashes, 0)
-        indexes = {**self.indexes, columns: (run,)}
-        return Version(self.number, self.heap, self.chunks, self.rows, self.live, indexes)
+        return replace(self, indexes={**self.indexes, columns: (run,)})
 
     def _visible(self, slots: Slots, entries: Links) -> Ids:
         """The row of each slot that this version sees, or -1."""
@@ -203,23 +204,48 @@ def entries_of(version: Version, keys: Keys) -> Links:
     return found
 
 
-def changed(version: Version, removed: Ids, addition: Addition) -> Version:
-    """The next version: rows removed, rows appended. Readers of older versions notice nothing."""
+@dataclass(frozen=True)
+class Staged:
+    """A change with everything computed that could fail; nothing of it is in the heap yet."""
+
+    version: Version
+    removed: Ids
+    hashes: Words | None
+    entries: Links | None
+
+    def apply(self) -> Version:
+        """Let it happen: mark the dead and point keys to their new rows. Readers of older versions notice nothing."""
+        after, heap = self.version, self.version.heap
+        heap.died[self.removed] = after.number
+        if heap.index is not None and self.entries is not None and self.hashes is not None:
+            new = np.arange(after.rows - len(self.entries), after.rows)
+            _point(heap, heap.index, new, self.entries, self.hashes)
+        return after
+
+
+def staged(version: Version, removed: Ids, addition: Addition) -> Staged:
+    """The next version: rows removed, rows appended."""
     heap, batch = version.heap, addition.batch
     end = version.rows + batch.num_rows
-    assert end < np.iinfo(np.int32).max, "a memory table holds at most 2^31 rows"
+    if end >= _ROWS_MAX:
+        message = f"A memory table holds at most {_ROWS_MAX:,} rows."
+        raise TableError("MP406", message, hint="Delete rows, or use another backend.")
     heap.reserve(end)
-    new = np.arange(version.rows, end)
-    number = version.number + 1
-    chunks = version.chunks.appended(batch) if batch.num_rows else version.chunks
-    indexes = {c: with_run(runs, _run(batch, c, version.rows)) for c, runs in version.indexes.items()}
-    heap.died[removed] = number
-    if heap.index is not None and batch.num_rows:
-        assert addition.keys is not None
-        entries = entries_of(version, addition.keys) if addition.entries is None else addition.entries
-        _point(heap, heap.index, new, entries, addition.keys.hashes)
     live = version.live - len(removed) + batch.num_rows
-    return Version(number, heap, chunks, end, live, indexes if batch.num_rows else version.indexes)
+    if not batch.num_rows:
+        after = replace(version, number=version.number + 1, live=live)
+        return Staged(after, removed, None, None)
+    indexes = {c: with_run(runs, _run(batch, c, version.rows)) for c, runs in version.indexes.items()}
+    after = Version(version.number + 1, heap, version.chunks.appended(batch), end, live, indexes)
+    if addition.keys is None:
+        return Staged(after, removed, None, None)
+    entries = entries_of(version, addition.keys) if addition.entries is None else addition.entries
+    return Staged(after, removed, addition.keys.hashes, entries)
+
+
+def changed(version: Version, removed: Ids, addition: Addition) -> Version:
+    """The next version of a heap that nobody else changes."""
+    return staged(version, removed, addition).apply()
 
 
 def compacted(version: Version) -> tuple[Version, Ids]:
@@ -233,7 +259,7 @@ def compacted(version: Version) -> tuple[Version, Ids]:
     fresh = Version(version.number, heap, chunks, 0, 0, dict.fromkeys(version.indexes, ()))
     for batch in table.to_batches():
         fresh = _appended_unique(fresh, batch)
-    return Version(version.number, heap, fresh.chunks, fresh.rows, fresh.live, fresh.indexes), numbers
+    return replace(fresh, number=version.number), numbers
 
 
 def _appended_unique(version: Version, batch: pa.RecordBatch) -> Version:

@@ -11,7 +11,17 @@ from millpond.contracts.table import BackendPlugin, Capabilities, TableSpec
 from millpond.errors import ConflictError
 from millpond.options import BOOLEAN, Option
 from millpond.tables.draft import Draft
-from millpond.tables.heap import Addition, Version, changed, compacted, empty_version, entries_of, key_columns
+from millpond.tables.heap import (
+    Addition,
+    Staged,
+    Version,
+    changed,
+    compacted,
+    empty_version,
+    entries_of,
+    key_columns,
+    staged,
+)
 from millpond.tables.history import Entry, History, renumbered
 from millpond.tables.index import Ids
 
@@ -23,8 +33,8 @@ _DEAD_MIN = 4096
 class Prepared:
     """A change that has passed every check and only waits for the log."""
 
-    removed: Ids
-    addition: Addition
+    staged: Staged
+    added: pa.RecordBatch
     # What the log must say is gone: rows that are not merely replaced under their key.
     vanished: Ids
 
@@ -47,38 +57,41 @@ class MemoryRows:
             raise self._conflict()
         addition = draft.added()
         if addition.keys is None or not addition.batch.num_rows:
-            return Prepared(removed, addition, removed)
+            return Prepared(staged(live, removed, addition), addition.batch, removed)
         entries = entries_of(live, addition.keys)
         replaced = self._occupied(live, entries)
         if live is not draft.base and not np.isin(replaced, removed).all():
             raise self._conflict()
         vanished = removed[:0] if len(replaced) == len(removed) else np.setdiff1d(removed, replaced)
-        return Prepared(removed, Addition(addition.batch, addition.keys, entries), vanished)
+        ready = Addition(addition.batch, addition.keys, entries)
+        return Prepared(staged(live, removed, ready), addition.batch, vanished)
 
     def apply(self, prepared: Prepared) -> Version:
-        """The next version, not yet visible to anyone."""
-        before = self.current
-        after = changed(before, prepared.removed, prepared.addition)
-        self.history.add(Entry(after.number, prepared.removed, before.rows, after.rows, after.live))
+        """The next version, not yet visible to anyone; nothing here can fail, as the log has it already."""
+        first = self.current.rows
+        self.current = after = prepared.staged.apply()
+        self.history.add(Entry(after.number, prepared.staged.removed, first, after.rows, after.live))
         self.commits += 1
-        self.current = self._tidied(after)
-        return self.current
+        return after
+
+    def compact(self) -> Version | None:
+        """The newest version in a new heap without its dead rows, or None while they are few."""
+        version = self.current
+        dead = version.rows - version.live
+        if dead < _DEAD_MIN or dead <= version.live:
+            return None
+        fresh, numbers = compacted(version)
+        self.history.detach(version)
+        version.heap.successor = (fresh.heap, numbers)
+        self.history.start(fresh)
+        self.compactions += 1
+        self.current = fresh
+        return fresh
 
     def _occupied(self, live: Version, entries: np.ndarray[tuple[int], np.dtype[np.int32]]) -> Ids:
         assert live.heap.index is not None
         rows = live.heap.index.slots.row[entries[entries >= 0]].astype(np.int64)
         return rows[live.there(rows)]
-
-    def _tidied(self, version: Version) -> Version:
-        dead = version.rows - version.live
-        if dead < _DEAD_MIN or dead <= version.live:
-            return version
-        self.history.detach(version)
-        fresh, numbers = compacted(version)
-        version.heap.successor = (fresh.heap, numbers)
-        self.history.start(fresh)
-        self.compactions += 1
-        return fresh
 
     def _conflict(self) -> ConflictError:
         message = f"Another transaction changed the same rows of '{self.spec.name}' first."

@@ -35,7 +35,7 @@ def encode_change(table: int, before: Version, prepared: Prepared) -> tuple[dict
         )
         gone = pa.RecordBatch.from_arrays([pa.array(ranks)], schema=_RANK)
     blobs = [to_stream(gone) if gone.num_rows else pa.py_buffer(b"")]
-    blobs.append(to_stream(prepared.addition.batch) if prepared.addition.batch.num_rows else pa.py_buffer(b""))
+    blobs.append(to_stream(prepared.added) if prepared.added.num_rows else pa.py_buffer(b""))
     return {"table": table}, blobs
 
 

@@ -120,6 +120,8 @@ class TableStore:
             self._log_commit(prepared, puts)
             reach("commit.applied")
             self._publish(prepared, puts)
+        for table, _ in prepared:
+            self._compact(table)
         self._maintain()
 
     def create_index(self, table: LiveTable, names: tuple[str, ...]) -> None:
@@ -215,6 +217,13 @@ class TableStore:
         values = {**self._values, **puts} if puts else self._values
         self._values = {k: v for k, v in values.items() if v is not None} if None in puts.values() else values
         self.published = published
+
+    def _compact(self, table: LiveTable) -> None:
+        """Drop dead rows when they are many; called with the table's lock held. Readers go on in the old heap."""
+        compacted = table.rows.compact()
+        if compacted is not None:
+            with self._commit_lock:
+                self.published = {**self.published, table.id: compacted}
 
     def _append(self, header: Mapping[str, Any], blobs: Sequence[Any] = ()) -> None:
         if self._folder is not None:

@@ -76,10 +76,10 @@ class TableTransaction:
     def __enter__(self) -> TableTransaction:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._ended:
             return
-        if kind is None:
+        if error[0] is None:
             self.commit()
         else:
             self.rollback()

@@ -1,0 +1,26 @@
+"""Every backend keeps the table contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from millpond.contracts.table import Store
+from millpond.tables.store import open_store
+from millpond.testing.tables import (
+    ReadingContract,
+    TableContract,
+    TransactionContract,
+    VersionContract,
+    WritingContract,
+)
+
+
+class TestMemory(TableContract):
+    """Memory tables in a state directory."""
+
+
+class TestMemoryWithoutFolder(ReadingContract, WritingContract, TransactionContract, VersionContract):
+    """Memory tables that nothing outlives."""
+
+    def open(self, folder: Path | None) -> Store:
+        return open_store(None)
