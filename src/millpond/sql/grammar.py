@@ -170,6 +170,9 @@ class Grammar(StrictParser):
             table = self._parse_table(alias_tokens=kwargs.get("alias_tokens"))
             return exp.Join(this=table or self.refuse_unexpected("a table name"), kind="CROSS")
         join = super()._parse_join(*args, **kwargs)
+        if join and not any(join.args.get(word) for word in ("method", "side", "kind", "on", "using")):
+            # A bare `a JOIN b` would be written as `a, b`.
+            join.set("kind", "INNER")
         if join and (join.args.get("on") or join.args.get("using")) and sees_options(self):
             join.set("mp_options", take_options(self))
         return join
