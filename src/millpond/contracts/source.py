@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from millpond.errors import Problem
 from millpond.options import Option
 from millpond.schema import TIMESTAMP, Column, Schema
 from millpond.uris import Uri
@@ -83,11 +84,12 @@ class StreamReader(Protocol):
     def stream(self, spark: SparkSession) -> DataFrame:
         """Called once per (re)start: the streaming DataFrame whose batches go to `records`."""
 
-    def poll(self) -> bool:
+    def poll(self, *, final: bool = False) -> bool:
         """Look for new records and make them visible to `stream`; True when there were any. Called once before a flow
         catches up (after it, everything the source held then must be visible) and then every `interval_s` while it
         runs, never by two threads at once. Must not raise for a source that has gone away for a while: it says so in
-        `status` and goes on. Native sources do nothing here."""
+        `status` and goes on. Native sources do nothing here. `final`: the app runs with `--once`, this is the only
+        poll; a source that knows all it will ever hold (a generator with `rows`) makes all of it visible."""
 
     @property
     def interval_s(self) -> float:
@@ -106,6 +108,9 @@ class StreamReader(Protocol):
 
     def status(self) -> SourceStatus:
         """For SHOW SOURCES; callable from any thread."""
+
+    def problems(self) -> list[Problem]:
+        """Warnings since the last call, such as MP510 for a rewritten file; called after `poll`, from its thread."""
 
 
 class TableReader(Protocol):

@@ -1,0 +1,129 @@
+"""Files as a sink: a folder to which each batch adds finished files.
+
+Guarantee: exactly once. Rows are staged in a hidden folder before the commit and renamed into place after it; the
+rename is redone at recovery, and the same batch always gives the same names.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
+from millpond.errors import MillpondError, SinkError, StateError
+from millpond.options import Option, choice
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+STAGING = ".staging"
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+OPTIONS = (Option("format", choice("jsonl", "json", "csv", "parquet"), "jsonl", "How the files are written."),)
+_NOT_FOR_NAMES = re.compile(r"[^\w.\-]")
+
+
+class FileSink:
+    """A Sink that is a folder; see the contract."""
+
+    def __init__(self, spec: SinkSpec) -> None:
+        self._folder = Path(os.path.normpath(spec.base / Path(spec.uri.path).expanduser()))
+        self._staging = self._folder / STAGING
+        self._format: str = spec.values["format"]
+        self._shown = spec.shown
+        self._rows = 0
+        if self._folder.exists() and not self._folder.is_dir():
+            hint = "A file sink is a folder: name one that does not exist yet, or an existing folder."
+            raise SinkError("MP601", f"'{self._shown}' is a file and not a folder.", hint=hint)
+        with self._disk():
+            self._staging.mkdir(parents=True, exist_ok=True)
+
+    def stage(self, rows: DataFrame, mark: Mark) -> dict[str, Any] | None:
+        from millpond.sinks.writing import write_files
+
+        folder = self._staging / _NOT_FOR_NAMES.sub("_", str(mark))
+        with self._disk():
+            shutil.rmtree(folder, ignore_errors=True)
+            count, files = write_files(rows, folder, self._format)
+            for file in files:
+                _sync(file)
+            if not files:
+                shutil.rmtree(folder, ignore_errors=True)
+                return None
+            _sync(folder)
+        ending = "json" if self._format == "json" else self._format
+        names = [[file.name, f"{folder.name}-{part:05d}.{ending}"] for part, file in enumerate(files)]
+        return {"staged": folder.name, "files": names, "rows": count}
+
+    def publish(self, staged: dict[str, Any]) -> None:
+        folder = self._staging / staged["staged"]
+        if not folder.exists():
+            # Published before; what a reader did with the files since is none of our business.
+            return
+        with self._disk():
+            for name, final in staged["files"]:
+                if (folder / name).exists():
+                    (folder / name).replace(self._folder / final)
+            _sync(self._folder)
+            shutil.rmtree(folder)
+        self._rows += staged["rows"]
+
+    def discard(self) -> None:
+        with self._disk():
+            for leftover in self._staging.iterdir():
+                shutil.rmtree(leftover, ignore_errors=True)
+
+    def rows_written(self) -> int:
+        return self._rows
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        """Turns what the disk refuses into a coded error; errors of the query pass."""
+        try:
+            yield
+        except MillpondError:
+            raise
+        except OSError as error:
+            raise self._refused(error.errno in DISK_FULL, error.strerror or str(error)) from error
+        except Exception as error:
+            text = str(error)
+            if "No space left on device" in text:
+                raise self._refused(True, "No space left on device") from error
+            if "Permission denied" in text or "Mkdirs failed to create" in text:
+                raise self._refused(False, "Permission denied") from error
+            raise
+
+    def _refused(self, full: bool, why: str) -> MillpondError:
+        message = f"'{self._shown}' cannot be written: {why}."
+        if full:
+            return StateError("MP805", message, hint="Make room on the disk and start again; nothing was lost.")
+        return SinkError("MP601", message, hint=f"Make the folder {self._folder} writable.")
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def open_sink(spec: SinkSpec) -> Sink:
+    return FileSink(spec)
+
+
+def validate(spec: SinkSpec) -> str | None:
+    """What is wrong with a URI, as a sentence."""
+    if not spec.uri.path:
+        return "A file sink needs a folder, such as file://./out."
+    if set("*?[") & set(spec.uri.path):
+        return "A file sink is one folder; a pattern names several."
+    return None
+
+
+PLUGIN = SinkPlugin(name="file", options=OPTIONS, guarantee="exactly once", open=open_sink, validate=validate)

@@ -1,0 +1,63 @@
+"""The terminal as a sink: rows of a bare SELECT, as JSON lines or as aligned columns.
+
+Guarantee: at least once. Rows are printed before the commit, and again when a crash makes the batch run again.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TextIO
+
+from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
+from millpond.errors import SinkError
+from millpond.rendering import json_lines, text_lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Statements print from threads of their own; the lines of one result stay together.
+_PRINTING = threading.Lock()
+
+
+class TerminalSink:
+    """A Sink that prints; see the contract."""
+
+    def __init__(self, output: TextIO, json: bool) -> None:
+        self._output, self._json = output, json
+        self._rows = 0
+
+    def stage(self, rows: DataFrame, mark: Mark) -> dict[str, Any] | None:
+        table = rows.toArrow()
+        if table.num_rows:
+            lines: Iterator[str] = json_lines(table) if self._json else text_lines(table)
+            self._print(lines)
+            self._rows += table.num_rows
+        return None
+
+    def _print(self, lines: Iterator[str]) -> None:
+        try:
+            with _PRINTING:
+                self._output.writelines(f"{line}\n" for line in lines)
+                self._output.flush()
+        except OSError as error:
+            message = f"The rows cannot be printed: {error.strerror or error}."
+            raise SinkError("MP601", message, hint="Keep the reader of the output open.") from error
+
+    def publish(self, staged: dict[str, Any]) -> None:
+        """Nothing is staged."""
+
+    def discard(self) -> None:
+        """Nothing is staged."""
+
+    def rows_written(self) -> int:
+        return self._rows
+
+
+def open_sink(spec: SinkSpec, output: TextIO | None = None, json: bool = False) -> Sink:
+    """A sink that prints to `output`, by default standard output."""
+    return TerminalSink(output or sys.stdout, json)
+
+
+PLUGIN = SinkPlugin(name="terminal", options=(), guarantee="at least once", open=open_sink)

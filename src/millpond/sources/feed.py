@@ -1,0 +1,145 @@
+"""A feed: a folder of numbered Parquet files, one per batch, that Spark's own file stream follows.
+
+A source that Spark cannot follow itself writes the records it found into the feed. A feed file is written aside, then
+its number and what the reader must remember go into the journal, then it is shown by a rename: a crash between any two
+steps neither loses nor doubles a record, and a batch asked for again gives the same records even when the place they
+came from has changed. Spark removes a feed file when its batch is done.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millpond.sources.ddl import table_ddl
+from millpond.sources.journal import Entry, Journal, disk_errors, sync
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Modification times are a count of feed files, not of seconds: strictly increasing whatever the clock does.
+FIRST_TIME_MS = 1_577_836_800_000
+# Spark forgets files this much older than the newest; at one millisecond per file it must exceed FILES_MAX.
+REMEMBERED = "100s"
+# Feed files that wait to be read; a poll that would add more stops and goes on next time.
+FILES_MAX = 10_000
+# Rows per Parquet row group, so that several cores can read one feed file.
+GROUP_ROWS = 65_536
+# Bytes of rows held before they are written.
+HELD_BYTES_MAX = 16 << 20
+
+
+class Feed:
+    """Writes and shows feed files; used by one thread."""
+
+    def __init__(self, folder: Path, summarise: Callable[[], Entry]) -> None:
+        self._shown, self._aside = folder / "feed", folder / "aside"
+        for made in (self._shown, self._aside):
+            with disk_errors(made):
+                made.mkdir(parents=True, exist_ok=True)
+        self._journal = Journal(folder / "journal.jsonl", lambda: {**summarise(), "feed": self._last})
+        self._last = 0
+
+    def recover(self) -> list[Entry]:
+        """What was remembered, oldest first; a feed file that a crash left half made is finished or removed."""
+        entries = self._journal.entries()
+        self._last = max((entry["feed"] for entry in entries), default=0)
+        for file in self._aside.iterdir():
+            if file.name == _name(self._last):
+                self._show()
+            else:
+                file.unlink()
+        return entries
+
+    def writer(self) -> FeedWriter:
+        """A writer for the next feed file."""
+        return FeedWriter(self._aside / _name(self._last + 1))
+
+    def publish(self, remember: Entry) -> None:
+        """Show what the writer wrote, and remember `remember` with it."""
+        self._journal.append({**remember, "feed": self._last + 1})
+        self._last += 1
+        self._show()
+
+    def remember(self, entry: Entry) -> None:
+        """Remember something without showing anything."""
+        self._journal.append({**entry, "feed": self._last})
+
+    def _show(self) -> None:
+        aside, shown = self._aside / _name(self._last), self._shown / _name(self._last)
+        time_ns = (FIRST_TIME_MS + self._last) * 1_000_000
+        with disk_errors(shown):
+            os.utime(aside, ns=(time_ns, time_ns))
+            aside.rename(shown)
+            sync(self._shown)
+
+    def waiting(self) -> int:
+        """How many feed files are there; those that Spark has just read may still be among them."""
+        return sum(1 for name in os.listdir(self._shown) if name.endswith(".parquet"))
+
+    def rows_next(self) -> int:
+        """About how many rows the next batch has."""
+        names = sorted(name for name in os.listdir(self._shown) if name.endswith(".parquet"))[:2]
+        return max((_rows(self._shown / name) for name in names), default=0)
+
+    def stream(self, spark: SparkSession, schema: pa.Schema) -> DataFrame:
+        """The streaming DataFrame over the feed, whose files have this schema: one file is one batch."""
+        reader = spark.readStream.schema(table_ddl(schema)).format("parquet")
+        options = {"maxFilesPerTrigger": "1", "maxFileAge": REMEMBERED, "cleanSource": "delete"}
+        return reader.options(**options).load(str(self._shown))
+
+
+class FeedWriter:
+    """Writes one feed file; nobody sees it until it is published."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: pq.ParquetWriter | None = None
+        self._held: list[pa.RecordBatch] = []
+        self._held_rows = self._held_bytes = self.rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows; small batches are put together, because each row group of a file costs something."""
+        self._held.append(batch)
+        self._held_rows += batch.num_rows
+        self._held_bytes += batch.nbytes
+        self.rows += batch.num_rows
+        if self._held_rows >= GROUP_ROWS or self._held_bytes >= HELD_BYTES_MAX:
+            self._flush()
+
+    def close(self) -> None:
+        """Put it on disk; call before it is published."""
+        self._flush()
+        assert self._writer is not None
+        with disk_errors(self._path):
+            self._writer.close()
+            sync(self._path)
+
+    def _flush(self) -> None:
+        if not self._held:
+            return
+        table = pa.Table.from_batches(self._held)
+        self._held, self._held_rows, self._held_bytes = [], 0, 0
+        with disk_errors(self._path):
+            if self._writer is None:
+                options = {"compression": "zstd", "compression_level": 1, "write_statistics": False}
+                words = [name for name in ("source", "problem") if name in table.schema.names]
+                self._writer = pq.ParquetWriter(self._path, table.schema, use_dictionary=words, **options)
+            self._writer.write_table(table, row_group_size=GROUP_ROWS)
+
+
+def _name(number: int) -> str:
+    return f"{number:012d}.parquet"
+
+
+def _rows(path: Path) -> int:
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (OSError, pa.ArrowInvalid):
+        # Spark removes files that it has read.
+        return 0

@@ -1,0 +1,1 @@
+"""Files as a source: finding them, splitting them into records, following them, reading them whole."""

@@ -1,0 +1,177 @@
+"""What a source's files hold: from the bytes of a file to batches for a feed, and from a feed to records."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from millpond.contracts.source import BAD, ORDER_MAJOR, ORDER_MINOR, RAW
+from millpond.errors import SourceError
+from millpond.schema import Schema
+from millpond.sources.files.formats import FileFormat, is_compressed
+from millpond.sources.files.reading import Reading, Tail, layout_of, pieces, read_header
+from millpond.sources.files.records import RAW_SCHEMA, raw_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How a file that was not read before is to be read: its layout, its header's number, where its records start."""
+
+    layout: str
+    start: int
+    header: int = -1
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some records of a file, ready for a feed; `end` is the position behind them; `closed`: nothing can follow."""
+
+    batch: pa.RecordBatch
+    end: int
+    closed: bool = False
+
+    def cut(self, rows: int) -> tuple[Chunk, Chunk]:
+        at = self.batch.column("position")[rows].as_py()
+        return Chunk(self.batch.slice(0, rows), at), replace(self, batch=self.batch.slice(rows))
+
+
+class Contents(Protocol):
+    """What a source's files hold, text or Parquet. `schema` is the feed's; `headers` are remembered with it."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+    @property
+    def format(self) -> str: ...
+
+    headers: list[tuple[str, ...]]
+
+    def is_whole(self, path: Path) -> bool:
+        """Whether a file is read as a whole, so that a change of it is a rewrite."""
+
+    def opening(self, path: Path, tail: Tail) -> Opening | None:
+        """How to read a new file, or None while it has no record; MP503 when a declared column is not in it."""
+
+    def chunks(self, path: Path, opening: Opening, tail: Tail, major: int) -> Iterator[Chunk]:
+        """The file's records from the opening's start on."""
+
+    def records(self, raw: DataFrame) -> DataFrame:
+        """A feed's rows as records, in the shape of the contract."""
+
+
+class TextContents:
+    """JSON and CSV files. CSV headers are numbered, because files of one source may order their columns differently."""
+
+    schema = RAW_SCHEMA
+
+    def __init__(self, form: FileFormat, columns: Schema) -> None:
+        self.form, self._columns = form, columns
+        self.headers: list[tuple[str, ...]] = []
+
+    @property
+    def format(self) -> str:
+        return self.form.name
+
+    def is_whole(self, path: Path) -> bool:
+        return is_compressed(path) or not self.form.byte_wise
+
+    def opening(self, path: Path, tail: Tail) -> Opening | None:
+        if is_compressed(path) and not is_whole_gzip(path):
+            return None
+        if not self.form.byte_wise and tail is Tail.LEAVE:
+            return None
+        layout = layout_of(path, self.form)
+        if layout != "csv" or not self.form.header:
+            return None if layout is None else Opening(layout, 0, 0 if layout == "csv" else -1)
+        header = read_header(path, self.form, tail)
+        if header is None:
+            return None
+        check_header(header.names, self._columns, path)
+        return Opening(layout, header.end, self._number(header.names))
+
+    def _number(self, names: tuple[str, ...]) -> int:
+        if names not in self.headers:
+            self.headers.append(names)
+        return self.headers.index(names)
+
+    def _names(self, header: int) -> Sequence[str]:
+        return self.headers[header] if self.form.header else self._columns.names
+
+    def chunks(self, path: Path, opening: Opening, tail: Tail, major: int) -> Iterator[Chunk]:
+        width = len(self._names(opening.header)) if opening.layout == "csv" else None
+        tail = Tail.TAKE if self.is_whole(path) else tail
+        for piece in pieces(path, Reading(self.form, opening.layout, opening.start, tail, width)):
+            yield Chunk(raw_batch(piece, str(path), major, opening.header), piece.end, piece.closed)
+
+    def records(self, raw: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        from millpond.sources.parsing import parse_csv, parse_json
+
+        kept = ["source", "major", "position"]
+        if self.form.name != "csv":
+            return shaped(parse_json(raw, self._columns, kept), self._columns)
+        headers = [list(self._columns.names)] if not self.form.header else [list(names) for names in self.headers]
+        if len(headers) == 1:
+            return shaped(parse_csv(raw, self._columns, kept, headers[0], self.form), self._columns)
+        parts = [
+            parse_csv(raw.where(F.col("header") == number), self._columns, kept, names, self.form)
+            for number, names in enumerate(headers or [list(self._columns.names)])
+        ]
+        return shaped(reduce(lambda a, b: a.unionAll(b), parts), self._columns)
+
+
+def shaped(rows: DataFrame, columns: Schema) -> DataFrame:
+    """Rows with source, major and position in the order of the contract."""
+    from pyspark.sql import functions as F
+
+    from millpond.sources.ddl import quoted
+
+    return rows.select(
+        *[F.col(quoted(name)) for name in columns.names],
+        F.col("source").alias("_source"),
+        F.col("major").cast("string").alias("_partition"),
+        F.col("position").alias("_offset"),
+        F.col("major").alias(ORDER_MAJOR),
+        F.col("position").alias(ORDER_MINOR),
+        BAD,
+        RAW,
+    )
+
+
+def check_header(names: Sequence[str], columns: Schema, path: Path) -> None:
+    """MP503 when a declared column is not in a CSV file, or is there twice."""
+    lowered = [name.lower() for name in names]
+    absent = [c.name for c in columns if c.name.lower() not in lowered]
+    if absent:
+        columns_are = ", ".join(repr(name) for name in absent)
+        message = f"'{path}' has no column {columns_are}."
+        hint = f"Its header names: {', '.join(names)}. Correct the declared columns, or WITH ('header' = 'false')."
+        raise SourceError("MP503", message, hint=hint)
+    twice = [c.name for c in columns if lowered.count(c.name.lower()) > 1 and list(names).count(c.name) != 1]
+    if twice:
+        message = f"'{path}' has the column '{twice[0]}' twice."
+        raise SourceError("MP503", message, hint="Name each column of the header once.")
+
+
+def is_whole_gzip(path: Path) -> bool:
+    """Whether a compressed file has been written to its end: its checksum says so. MP502 when it is not gzip."""
+    try:
+        with gzip.open(path, "rb") as file:
+            while file.read(1 << 20):
+                pass
+    except EOFError:
+        return False
+    except (gzip.BadGzipFile, zlib.error) as error:
+        message = f"'{path}' is not a gzip file: {error}."
+        raise SourceError("MP502", message, hint="Compress it again, or take .gz off its name.") from error
+    return True

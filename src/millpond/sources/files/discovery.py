@@ -1,0 +1,163 @@
+"""Columns found by looking: the first records of a source's files say the names and types."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millpond.contracts.source import Found, SourceSpec
+from millpond.errors import SourceError
+from millpond.schema import TIMESTAMP, Column, Schema
+from millpond.sources.files.choosing import UNTOLD, form_of
+from millpond.sources.files.formats import FileFormat
+from millpond.sources.files.guessing import Guess, csv_guess, json_guess
+from millpond.sources.files.looking import Where, unreadable
+from millpond.sources.files.reading import Reading, Tail, fields, layout_of, pieces, read_header
+
+
+def discover_columns(spec: SourceSpec) -> Found:
+    """The columns of a source's files, from their first `sample.rows` records in the order of arrival. Raises only for
+    files that are there and cannot be understood: MP502, MP505, MP508."""
+    where = Where.of(spec)
+    if not where.there():
+        return Found(missing=True, detail=f"there is nothing at {where.path}")
+    files = [Path(seen.path) for seen in where.look() if seen.size]
+    form = form_of(spec, where)
+    if not files or form.name == UNTOLD:
+        return Found(detail=f"{where.path} is empty")
+    try:
+        columns = _parquet(files[0]) if form.name == "parquet" else _sampled(files, form, spec)
+    except (OSError, UnicodeError) as error:
+        raise unreadable(spec.shown, error) from error
+    return Found(columns=columns, detail="" if columns else f"{where.path} holds no records")
+
+
+def _sampled(files: list[Path], form: FileFormat, spec: SourceSpec) -> Schema | None:
+    wanted = max(spec.values["sample.rows"], 1)
+    rows = list(islice(_rows(files, form), wanted))
+    guess = csv_guess if form.name == "csv" else json_guess
+    guesses: dict[str, tuple[str, Guess]] = {}
+    for row in rows:
+        for name, value in row.items():
+            spelled, so_far = guesses.get(name.lower(), (name, Guess()))
+            guesses[name.lower()] = (spelled, so_far.merged(guess(value)))
+    if guesses:
+        return Schema.of(Column(name, found.type()) for name, found in guesses.values())
+    if rows or _has_records(files, form):
+        message = f"No columns can be found in '{spec.shown}': none of its first records can be read."
+        raise SourceError("MP505", message, hint="Correct the format, or declare the columns.")
+    return None
+
+
+def _has_records(files: list[Path], form: FileFormat) -> bool:
+    return form.name != "csv" and any(layout_of(path, form) for path in files)
+
+
+def _rows(files: list[Path], form: FileFormat) -> Iterator[dict[str, Any]]:
+    for path in files:
+        yield from _csv_rows(path, form) if form.name == "csv" else _json_rows(path, form)
+
+
+def _records(path: Path, form: FileFormat, start: int) -> Iterator[bytes]:
+    layout = layout_of(path, form)
+    if layout is None:
+        return
+    try:
+        for piece in pieces(path, Reading(form, layout, start, Tail.TAKE)):
+            for value in piece.values:
+                yield value.as_py()
+    except EOFError:
+        # A compressed file that is still being written: what it holds so far will do.
+        return
+
+
+def _json_rows(path: Path, form: FileFormat) -> Iterator[dict[str, Any]]:
+    for record in _records(path, form, 0):
+        try:
+            row = json.loads(record, parse_float=Guess.of_fraction, parse_int=Guess.of_whole)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            yield row
+
+
+def _csv_rows(path: Path, form: FileFormat) -> Iterator[dict[str, str]]:
+    names: tuple[str, ...] = ()
+    start = 0
+    if form.header:
+        header = read_header(path, form, Tail.TAKE)
+        if header is None:
+            return
+        names, start = header.names, header.end
+        _require_distinct(names, path)
+    # The reader gives UTF-8 whatever the file's encoding is.
+    utf8 = FileFormat("csv", form.header, form.delimiter, form.quote, form.escape)
+    for record in _records(path, form, start):
+        try:
+            values = fields(record, utf8)
+        except (UnicodeDecodeError, csv.Error):
+            continue
+        names = names or tuple(f"c{number + 1}" for number in range(len(values)))
+        if len(values) == len(names):
+            nulls = ("", form.null)
+            yield {name: "" if value in nulls else value for name, value in zip(names, values, strict=True)}
+
+
+def _require_distinct(names: tuple[str, ...], path: Path) -> None:
+    lowered = [name.lower() for name in names]
+    twice = next((name for name in names if lowered.count(name.lower()) > 1), None)
+    if twice is not None:
+        message = f"The header of '{path}' names '{twice}' twice."
+        raise SourceError("MP505", message, hint="Name each column once; letters' case makes no difference.")
+
+
+def _parquet(path: Path) -> Schema:
+    try:
+        schema = pq.read_schema(path)
+    except pa.ArrowInvalid as error:
+        message = f"'{path}' is not a Parquet file: {str(error).splitlines()[0]}"
+        raise SourceError("MP502", message, hint="Write it again, or say what it is WITH ('format' = ...).") from error
+    return Schema.of(Column(field.name, sql_type(field.type)) for field in schema)
+
+
+def sql_type(type_: pa.DataType) -> pa.DataType:
+    """The nearest type that SQL has: times are in UTC and microseconds, unsigned numbers get the next wider type."""
+    for fits, nearest in _NEAREST:
+        if fits(type_):
+            return nearest(type_)
+    return type_
+
+
+_UNSIGNED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}
+_NEAREST: tuple[tuple[Any, Any], ...] = (
+    (pa.types.is_timestamp, lambda _: TIMESTAMP),
+    (pa.types.is_date, lambda _: pa.date32()),
+    (pa.types.is_time, lambda _: pa.string()),
+    (pa.types.is_unsigned_integer, lambda t: _UNSIGNED[t]),
+    (pa.types.is_float16, lambda _: pa.float32()),
+    (pa.types.is_dictionary, lambda t: sql_type(t.value_type)),
+    (pa.types.is_large_string, lambda _: pa.string()),
+    (pa.types.is_string_view, lambda _: pa.string()),
+    (pa.types.is_null, lambda _: pa.string()),
+    (pa.types.is_large_binary, lambda _: pa.binary()),
+    (pa.types.is_binary_view, lambda _: pa.binary()),
+    (pa.types.is_fixed_size_binary, lambda _: pa.binary()),
+    (pa.types.is_decimal, lambda t: pa.decimal128(min(t.precision, 38), t.scale)),
+    (pa.types.is_map, lambda t: pa.map_(sql_type(t.key_type), sql_type(t.item_type))),
+    (pa.types.is_struct, lambda t: pa.struct([pa.field(f.name, sql_type(f.type)) for f in t])),
+    (pa.types.is_list, lambda t: pa.list_(sql_type(t.value_type))),
+    (pa.types.is_large_list, lambda t: pa.list_(sql_type(t.value_type))),
+    (pa.types.is_fixed_size_list, lambda t: pa.list_(sql_type(t.value_type))),
+)

@@ -1,0 +1,228 @@
+"""Following files: what is added to them goes, in order, into a feed; each file's position is remembered.
+
+Lines are read when they have ended. A last line without newline waits, unless it is a whole record as it stands (JSON
+that parses, a CSV row with all its fields) and the file has been still for `watch.debounce` or the flow is catching up.
+A rewritten file is read again from its start when it has been still as long. Delivery: exactly once into the feed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millpond.contracts.source import SourceSpec, SourceStatus
+from millpond.errors import Problem, Severity, SourceError
+from millpond.sources.feed import FILES_MAX, Feed
+from millpond.sources.files.batching import Batching
+from millpond.sources.files.choosing import contents_of, settled
+from millpond.sources.files.contents import Chunk, Contents, Opening
+from millpond.sources.files.looking import Where, unreadable, wait_for
+from millpond.sources.files.positions import HEAD_BYTES, Fate, Position, Positions, Seen, head_of
+from millpond.sources.files.reading import Tail
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# A look at many files may take long; it is never more than this share of the time.
+LOOKING_SHARE = 0.2
+PROBLEMS_MAX = 100
+
+
+@dataclass(frozen=True)
+class Task:
+    """One file to read: what was seen of it, and the position to go on from."""
+
+    seen: Seen
+    opening: Opening
+    major: int
+    tail: Tail
+
+
+class FileStream:
+    """A StreamReader over files; see the contract."""
+
+    def __init__(self, spec: SourceSpec, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._spec, self._clock = spec, clock
+        self._where = Where.of(spec)
+        retries = wait_for(self._where, spec)
+        self._positions = Positions()
+        self._feed = Feed(folder, self._summary)
+        entries = self._feed.recover()
+        known = entries[-1]["format"] if entries else None
+        self._contents: Contents = contents_of(spec, self._where, known)
+        for entry in entries:
+            self._contents.headers.extend(tuple(names) for names in entry["headers"])
+            self._positions.restore(entry["files"])
+        self._headers_known = len(self._contents.headers)
+        self._still: dict[str, tuple[Seen, float]] = {}
+        self._tried: dict[str, tuple[Seen, Tail]] = {}
+        self._caught_up = False
+        self._look_s = 0.0
+        self._problems: list[Problem] = []
+        self._status = SourceStatus(retries=retries)
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        return self._feed.stream(spark, self._contents.schema)
+
+    def records(self, batch: DataFrame) -> DataFrame:
+        return self._contents.records(batch)
+
+    def size_hint(self, batch: DataFrame) -> int:
+        return self._feed.rows_next()
+
+    def committed(self, batch_id: int) -> None:
+        """Spark removes the feed file itself."""
+
+    def status(self) -> SourceStatus:
+        return self._status
+
+    def problems(self) -> list[Problem]:
+        found, self._problems = self._problems, []
+        return found
+
+    @property
+    def interval_s(self) -> float:
+        wanted: float = self._spec.values["watch.interval"] / 1e6
+        return max(wanted, self._look_s / LOOKING_SHARE)
+
+    def poll(self, *, final: bool = False) -> bool:
+        started = self._clock()
+        try:
+            seen = self._positions.settle(self._where.look())
+            rows = self._take(seen)
+        except SourceError as error:
+            if not self._caught_up or error.code == "MP503":
+                raise
+            self._status = replace(self._status, health="disconnected", detail=error.problems[0].message)
+            return False
+        there = bool(seen) or self._where.there()
+        self._status = replace(
+            self._status, health="healthy" if there else "not_found", rows=self._status.rows + rows, detail=""
+        )
+        self._caught_up = True
+        self._look_s = self._clock() - started
+        return rows > 0
+
+    def _take(self, seen: list[Seen]) -> int:
+        """Read what is new in these files into the feed; returns the rows."""
+        if seen:
+            self._contents = settled(self._contents, self._spec, self._where)
+        batching = Batching(self._feed, self._spec.values["max.rows.per.batch"], self._publish)
+        for task in self._tasks(seen):
+            if self._feed.waiting() >= FILES_MAX:
+                break
+            self._read(task, batching)
+            self._tried[task.seen.path] = (task.seen, task.tail)
+        batching.finish()
+        return batching.rows
+
+    def _read(self, task: Task, batching: Batching) -> None:
+        path = Path(task.seen.path)
+        whole = self._contents.is_whole(path)
+        position = _position(task)
+        try:
+            for chunk in self._contents.chunks(path, task.opening, task.tail, task.major):
+                position = _behind(position, chunk, whole)
+                batching.add(position, chunk)
+        except FileNotFoundError:
+            return
+        except (OSError, UnicodeDecodeError) as error:
+            raise unreadable(task.seen.path, error) from error
+        batching.moved(replace(position, done=whole or position.done))
+
+    def _publish(self, positions: list[Position], shown: bool) -> None:
+        headers = [list(names) for names in self._contents.headers[self._headers_known :]]
+        entry = {"files": [asdict(p) for p in positions], "headers": headers, "format": self._contents.format}
+        (self._feed.publish if shown else self._feed.remember)(entry)
+        # Only now: a summary of the journal must not run ahead of what it has.
+        self._headers_known = len(self._contents.headers)
+        for position in positions:
+            self._positions.put(position)
+
+    def _tasks(self, seen: list[Seen]) -> Iterator[Task]:
+        """The files that have something new, in the order of arrival."""
+        major = self._positions.next_major()
+        for file in seen:
+            fate, known = self._positions.fate(file)
+            task = self._task(file, fate, known, major)
+            if task is not None:
+                major = max(major, task.major + 1)
+                yield task
+
+    def _task(self, file: Seen, fate: Fate, known: Position | None, major: int) -> Task | None:
+        still = not self._caught_up or self._is_still(file)
+        tail = Tail.COMPLETE if still else Tail.LEAVE
+        if self._tried.get(file.path) == (file, tail) or (known and fate is Fate.SAME and self._is_read(known)):
+            return None
+        if known is not None and fate in (Fate.SAME, Fate.GROWN):
+            return Task(file, Opening(known.layout, known.position, known.header), known.major, tail)
+        if fate is Fate.REWRITTEN and not still:
+            return None
+        opening = self._opening(file, tail)
+        if opening is None:
+            self._tried[file.path] = (file, tail)
+            return None
+        if fate is Fate.REWRITTEN:
+            self._warn_rewritten(file)
+        return Task(file, opening, major, tail)
+
+    def _is_read(self, known: Position) -> bool:
+        """Whether nothing is left of a file that has not changed since."""
+        if known.done:
+            return True
+        return not self._contents.is_whole(Path(known.path)) and known.position >= known.size
+
+    def _is_still(self, file: Seen) -> bool:
+        """Whether the file has not changed for the debounce time."""
+        now = self._clock()
+        before, since = self._still.get(file.path, (None, now))
+        if before != file:
+            self._still[file.path], since = (file, now), now
+        return bool(now - since >= self._spec.values["watch.debounce"] / 1e6)
+
+    def _opening(self, file: Seen, tail: Tail) -> Opening | None:
+        try:
+            return self._contents.opening(Path(file.path), tail)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unreadable(file.path, error) from error
+
+    def _warn_rewritten(self, file: Seen) -> None:
+        message = f"'{file.path}' was rewritten and is read again from its start."
+        problem = Problem("MP510", message, hint="Add to files, or write new ones, to have each record read once.")
+        self._problems = [*self._problems, replace(problem, severity=Severity.WARNING)][-PROBLEMS_MAX:]
+
+    def _summary(self) -> dict[str, Any]:
+        headers = [list(names) for names in self._contents.headers[: self._headers_known]]
+        return {"files": self._positions.stored(), "headers": headers, "format": self._contents.format}
+
+
+def _position(task: Task) -> Position:
+    """Where a file stands before it is read."""
+    seen, opening = task.seen, task.opening
+    return Position(
+        path=seen.path,
+        device=seen.device,
+        inode=seen.inode,
+        size=seen.size,
+        mtime_ns=seen.mtime_ns,
+        major=task.major,
+        position=opening.start,
+        head="",
+        head_bytes=0,
+        layout=opening.layout,
+        header=opening.header,
+    )
+
+
+def _behind(position: Position, chunk: Chunk, whole: bool) -> Position:
+    """The position behind a chunk; the file is known by the bytes that were read, a whole one by its first ones."""
+    moved = replace(position, position=chunk.end, done=chunk.closed)
+    if position.head_bytes == HEAD_BYTES:
+        return moved
+    head, head_bytes = head_of(Path(position.path), HEAD_BYTES if whole else chunk.end)
+    return replace(moved, head=head, head_bytes=head_bytes)

@@ -1,0 +1,146 @@
+"""Types guessed from values: what one value looks like, and what several of them have in common.
+
+Whole numbers are BIGINT, `10.50` is DECIMAL(38, most digits seen), an exponent makes DOUBLE, ISO dates and times are
+DATE and TIMESTAMP, objects STRUCT, lists ARRAY, all else STRING. In CSV a number with leading zeros or a plus sign
+stays STRING: it is an article number, a postal code or a phone number.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.schema import TIMESTAMP
+
+PRECISION_MAX = 38
+BIGINT_MAX = 2**63 - 1
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?")
+_WHOLE = re.compile(r"-?(0|[1-9]\d*)")
+_FRACTION = re.compile(r"-?(0|[1-9]\d*)\.\d+")
+_EXPONENT = re.compile(r"-?\d+(\.\d*)?[eE][+-]?\d+")
+
+# What two different kinds have in common; any other pair is text.
+_COMMON = {
+    frozenset(("whole", "fraction")): "fraction",
+    frozenset(("whole", "double")): "double",
+    frozenset(("fraction", "double")): "double",
+    frozenset(("date", "time")): "time",
+}
+_SIMPLE = {
+    "nothing": pa.string(),
+    "text": pa.string(),
+    "boolean": pa.bool_(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "time": TIMESTAMP,
+}
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What is known of a column so far; `digits` before and `scale` behind the point are the most seen."""
+
+    kind: str = "nothing"
+    digits: int = 0
+    scale: int = 0
+    item: Guess | None = None
+    fields: dict[str, Guess] = field(default_factory=dict)
+
+    @classmethod
+    def of_whole(cls, text: str) -> Guess:
+        return cls("whole", digits=len(text.lstrip("-")))
+
+    @classmethod
+    def of_fraction(cls, text: str) -> Guess:
+        """A number with a point or an exponent."""
+        if "e" in text or "E" in text:
+            return cls("double")
+        before, _, behind = text.lstrip("-").partition(".")
+        return cls("fraction", len(before), len(behind))
+
+    def merged(self, other: Guess) -> Guess:
+        """What both have in common."""
+        if "nothing" in (self.kind, other.kind):
+            return other if self.kind == "nothing" else self
+        if self.kind != other.kind:
+            kind = _COMMON.get(frozenset((self.kind, other.kind)), "text")
+            return Guess(kind, max(self.digits, other.digits), max(self.scale, other.scale))
+        item = self.item.merged(other.item) if self.item and other.item else self.item or other.item
+        names = [*self.fields, *(name for name in other.fields if name not in self.fields)]
+        fields = {n: self.fields.get(n, Guess()).merged(other.fields.get(n, Guess())) for n in names}
+        return Guess(self.kind, max(self.digits, other.digits), max(self.scale, other.scale), item, fields)
+
+    def type(self) -> pa.DataType:
+        """The column type that holds all that was seen."""
+        if self.kind in ("whole", "fraction"):
+            return self._number()
+        if self.kind == "list":
+            return pa.list_((self.item or Guess()).type())
+        if self.kind == "struct":
+            # Spark has no struct without fields.
+            found = [pa.field(name, guess.type()) for name, guess in self.fields.items()]
+            return pa.struct(found) if found else pa.string()
+        return _SIMPLE[self.kind]
+
+    def _number(self) -> pa.DataType:
+        if self.kind == "whole" and self.digits < len(str(BIGINT_MAX)):
+            return pa.int64()
+        if self.digits + self.scale > PRECISION_MAX:
+            return pa.float64()
+        return pa.decimal128(PRECISION_MAX, self.scale)
+
+
+def json_guess(value: Any) -> Guess:
+    """What a JSON value looks like; its numbers have been made guesses by the parser already."""
+    if isinstance(value, Guess):
+        return value
+    if value is None:
+        return Guess()
+    if isinstance(value, bool):
+        return Guess("boolean")
+    if isinstance(value, str):
+        return Guess(_text_kind(value))
+    if isinstance(value, list):
+        item = Guess()
+        for element in value:
+            item = item.merged(json_guess(element))
+        return Guess("list", item=item)
+    if isinstance(value, dict):
+        return Guess("struct", fields={name: json_guess(inner) for name, inner in value.items()})
+    # NaN and Infinity, which the parser does not hand over as text.
+    return Guess("double")
+
+
+def csv_guess(text: str) -> Guess:
+    """What a CSV field looks like."""
+    if text == "":
+        return Guess()
+    if _WHOLE.fullmatch(text):
+        return Guess.of_whole(text)
+    if _FRACTION.fullmatch(text) or _EXPONENT.fullmatch(text):
+        return Guess.of_fraction(text)
+    if text.lower() in ("true", "false"):
+        return Guess("boolean")
+    return Guess(_text_kind(text))
+
+
+def _text_kind(text: str) -> str:
+    if _DATE.fullmatch(text):
+        return "date" if _is_real(text) else "text"
+    if _TIME.fullmatch(text):
+        return "time" if _is_real(text[:16]) else "text"
+    return "text"
+
+
+def _is_real(text: str) -> bool:
+    """Whether there is such a day and hour."""
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,134 @@
+"""Parquet files: their columns fitted to the declared ones, value by value only where a whole column does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millpond.contracts.source import BAD, RAW
+from millpond.errors import SourceError
+from millpond.rendering import json_lines
+from millpond.schema import Schema, type_name
+from millpond.sources.files.contents import Chunk, Opening, check_header, shaped
+from millpond.sources.files.reading import Tail
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BATCH_ROWS = 65_536
+# Characters of a wrong value that a reason shows.
+SHOWN_CHARACTERS = 100
+
+
+class ParquetContents:
+    """Parquet files; a feed holds their records with the declared columns."""
+
+    format = "parquet"
+
+    def __init__(self, columns: Schema) -> None:
+        self._columns = columns
+        self.headers: list[tuple[str, ...]] = []
+        places = [("source", pa.string()), ("major", pa.int64()), ("position", pa.int64())]
+        fields = [pa.field(c.name, c.type) for c in columns]
+        self.schema = pa.schema([*fields, *places, (BAD, pa.string()), (RAW, pa.binary())])
+
+    def is_whole(self, path: Path) -> bool:
+        return True
+
+    def opening(self, path: Path, tail: Tail) -> Opening | None:
+        names = footer(path, tail)
+        if names is None:
+            return None
+        check_header(names.names, self._columns, path)
+        return Opening("parquet", 0)
+
+    def chunks(self, path: Path, opening: Opening, tail: Tail, major: int) -> Iterator[Chunk]:
+        with pq.ParquetFile(path) as file:
+            names = [_matching(c.name, file.schema_arrow.names) for c in self._columns]
+            row = 0
+            for batch in file.iter_batches(BATCH_ROWS, columns=names):
+                skipped = min(max(opening.start - row, 0), batch.num_rows)
+                row += batch.num_rows
+                if skipped < batch.num_rows:
+                    yield Chunk(self._fitted(batch.slice(skipped).select(names), path, major, row), row)
+
+    def _fitted(self, batch: pa.RecordBatch, path: Path, major: int, end: int) -> pa.RecordBatch:
+        rows = batch.num_rows
+        reasons: list[str | None] = [None] * rows
+        columns = [
+            fitted(array, column.type, column.name, reasons)
+            for array, column in zip(batch.columns, self._columns, strict=True)
+        ]
+        raw: list[bytes | None] = [None] * rows
+        if any(reasons):
+            columns = [_null_where(array, reasons) for array in columns]
+            raw = [_row_text(batch, i) if reason else None for i, reason in enumerate(reasons)]
+        places = [
+            pa.repeat(pa.scalar(str(path)), rows),
+            pa.repeat(pa.scalar(major, pa.int64()), rows),
+            pa.array(range(end - rows, end), pa.int64()),
+        ]
+        tail = [pa.array(reasons, pa.string()), pa.array(raw, pa.binary())]
+        return pa.RecordBatch.from_arrays([*columns, *places, *tail], schema=self.schema)
+
+    def records(self, raw: DataFrame) -> DataFrame:
+        return shaped(raw, self._columns)
+
+
+def footer(path: Path, tail: Tail) -> pa.Schema | None:
+    """The schema that a Parquet file's end states; None while it may still be written. MP502 when it is none."""
+    try:
+        return pq.read_schema(path)
+    except pa.ArrowInvalid as error:
+        if tail is Tail.LEAVE:
+            return None
+        message = f"'{path}' is not a Parquet file: {str(error).splitlines()[0]}"
+        raise SourceError("MP502", message, hint="Write it again, or say what it is WITH ('format' = ...).") from error
+
+
+def _matching(name: str, names: list[str]) -> str:
+    return name if name in names else next(other for other in names if other.lower() == name.lower())
+
+
+def fitted(array: pa.Array, type_: pa.DataType, name: str, reasons: list[str | None]) -> pa.Array:
+    """A column as the declared type; a value that does not fit gives its row a reason."""
+    if array.type == type_:
+        return array
+    try:
+        return array.cast(type_, safe=not (pa.types.is_timestamp(array.type) and pa.types.is_timestamp(type_)))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        values = array.to_pylist()
+    found = []
+    for row, value in enumerate(values):
+        scalar = None if value is None else _fitted_value(value, type_)
+        if value is not None and scalar is None:
+            article = "an" if type_name(type_)[0] in "AEIOU" else "a"
+            shown = str(value)[:SHOWN_CHARACTERS]
+            reasons[row] = reasons[row] or f"column '{name}': '{shown}' is not {article} {type_name(type_)}"
+        found.append(scalar)
+    return pa.array(found, type_)
+
+
+def _fitted_value(value: Any, type_: pa.DataType) -> Any:
+    """One value as a type, decimals rounded half up; None when it does not fit."""
+    try:
+        if pa.types.is_decimal(type_):
+            value = Decimal(str(value)).quantize(Decimal(1).scaleb(-type_.scale), ROUND_HALF_UP)
+            return pa.scalar(value, type_).as_py()
+        return pa.scalar(value).cast(type_).as_py()
+    except (pa.ArrowException, ArithmeticError, ValueError, TypeError):
+        return None
+
+
+def _null_where(array: pa.Array, reasons: list[str | None]) -> pa.Array:
+    values = [None if reason else value for value, reason in zip(array.to_pylist(), reasons, strict=True)]
+    return pa.array(values, array.type)
+
+
+def _row_text(batch: pa.RecordBatch, row: int) -> bytes:
+    return next(json_lines(batch.slice(row, 1))).encode()

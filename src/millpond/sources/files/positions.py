@@ -1,0 +1,158 @@
+"""How far each file has been read, and what became of a file since: grown, rewritten, renamed or new."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+# A file is known by its first bytes, as many of them as have been read, up to this many.
+HEAD_BYTES = 1024
+# Files that are gone but remembered by name; the oldest are forgotten first.
+GONE_MAX = 10_000
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A file as a look at it found it; the inode tells a renamed file from a new one."""
+
+    path: str
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, path: str, stat: os.stat_result) -> Seen:
+        return cls(path, stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        return self.device, self.inode
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a file was read. `major` is its arrival number; `done`: it was read as a whole and has an end;
+    `size` and `mtime_ns` are the file's when it was last read."""
+
+    path: str
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    major: int
+    position: int
+    head: str
+    head_bytes: int
+    layout: str
+    header: int = -1
+    done: bool = False
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        return self.device, self.inode
+
+    def unchanged(self, seen: Seen) -> bool:
+        return (self.size, self.mtime_ns) == (seen.size, seen.mtime_ns) and self.identity == seen.identity
+
+
+class Fate(Enum):
+    """What became of a file since it was last read."""
+
+    SAME = "same"
+    NEW = "new"
+    GROWN = "grown"
+    REWRITTEN = "rewritten"
+
+
+class Positions:
+    """The positions of all files, by path."""
+
+    def __init__(self) -> None:
+        self._by_path: dict[str, Position] = {}
+        # Files that the last look no longer found: their inodes may be given to other files by now.
+        self._gone: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._by_path)
+
+    def put(self, position: Position) -> None:
+        self._by_path[position.path] = position
+        self._gone.discard(position.path)
+
+    def restore(self, entries: Iterable[dict[str, Any]]) -> None:
+        for entry in entries:
+            self.put(Position(**entry))
+
+    def stored(self) -> list[dict[str, Any]]:
+        return [asdict(position) for position in self._by_path.values()]
+
+    def next_major(self) -> int:
+        return max((position.major for position in self._by_path.values()), default=-1) + 1
+
+    def settle(self, seen: list[Seen]) -> list[Seen]:
+        """Take note of renames and of files that are gone; returns each file once, under one name."""
+        here = {file.path: file for file in seen}
+        by_identity = {p.identity: p for p in self._by_path.values() if p.path not in self._gone}
+        for file in seen:
+            old = by_identity.get(file.identity)
+            moved = old is not None and old.path != file.path and not self._still_there(old, here)
+            if old is not None and moved and _is_renamed(old, file):
+                self._by_path.pop(old.path, None)
+                self.put(replace(old, path=file.path))
+        self._note_gone(here)
+        return self._once_each(seen)
+
+    def _still_there(self, old: Position, here: dict[str, Seen]) -> bool:
+        return old.path in here and here[old.path].identity == old.identity
+
+    def _note_gone(self, here: dict[str, Seen]) -> None:
+        self._gone = {path for path in self._by_path if path not in here}
+        if len(self._gone) > GONE_MAX:
+            oldest = sorted(self._gone, key=lambda path: self._by_path[path].major)
+            for path in oldest[: len(oldest) - GONE_MAX]:
+                del self._by_path[path]
+                self._gone.discard(path)
+
+    def _once_each(self, seen: list[Seen]) -> list[Seen]:
+        """A file with two names, by a link, is read under the name it is known by, else under the first."""
+        chosen: dict[tuple[int, int], Seen] = {}
+        for file in seen:
+            kept = chosen.get(file.identity)
+            if kept is None or (file.path in self._by_path and kept.path not in self._by_path):
+                chosen[file.identity] = file
+        return [file for file in seen if chosen[file.identity] is file]
+
+    def fate(self, seen: Seen) -> tuple[Fate, Position | None]:
+        """What became of a file, and how far it was read."""
+        known = self._by_path.get(seen.path)
+        if known is None:
+            return Fate.NEW, None
+        if known.unchanged(seen):
+            return Fate.SAME, known
+        if known.done or seen.size < known.position or not _begins_alike(known, seen):
+            return Fate.REWRITTEN, known
+        return Fate.GROWN, known
+
+
+def head_of(path: Path, read: int) -> tuple[str, int]:
+    """The fingerprint of a file's first bytes, of at most `read` of them, and their number."""
+    with path.open("rb") as file:
+        head = file.read(min(read, HEAD_BYTES))
+    return hashlib.blake2b(head, digest_size=16).hexdigest(), len(head)
+
+
+def _begins_alike(known: Position, seen: Seen) -> bool:
+    return head_of(Path(seen.path), known.head_bytes) == (known.head, known.head_bytes)
+
+
+def _is_renamed(old: Position, seen: Seen) -> bool:
+    """Whether the file under a new name is the old one. A rename leaves the modification time as it was; where it has
+    changed the file must have grown, because the inode of a removed file is soon given to another one."""
+    grown = seen.size > old.size and seen.size >= old.position
+    return (seen.mtime_ns == old.mtime_ns or grown) and _begins_alike(old, seen)

@@ -1,0 +1,149 @@
+"""Bytes into records: where each line, CSV row or array element starts and ends, without a loop per line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from millpond.sources.files.formats import FileFormat
+
+NEWLINE, RETURN, COMMA, BACKSLASH, JSON_QUOTE = 10, 13, 44, 92, 34
+OPENING, CLOSING = (123, 91), (125, 93)
+_BLANK = np.zeros(256, bool)
+_BLANK[[9, 10, 13, 32]] = True
+
+Offsets = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Split:
+    """The whole records of some bytes: their starts and ends, and how many bytes they and what lies between them take.
+    `closed`: the array that they are elements of has ended."""
+
+    starts: Offsets
+    ends: Offsets
+    used: int
+    closed: bool = False
+
+
+Splitter = Callable[[bytes], Split]
+
+
+def splitter(layout: str, form: FileFormat) -> Splitter:
+    """How bytes of this layout are split; they must start where a record starts."""
+    if layout == "csv":
+        return lambda data: split_csv(data, form)
+    return split_elements if layout == "array" else split_lines
+
+
+def split_lines(data: bytes) -> Split:
+    """Lines that have ended, without their line ends and without blank ones."""
+    return _between(data, _newlines(np.frombuffer(data, np.uint8)))
+
+
+def split_csv(data: bytes, form: FileFormat) -> Split:
+    """CSV rows that have ended; a newline inside quotes belongs to the row."""
+    delimiter, quote, escape = (form.encoded(text) for text in (form.delimiter, form.quote, form.escape))
+    if not quote or quote not in data:
+        return split_lines(data)
+    bytes_ = np.frombuffer(data, np.uint8)
+    quotes = np.flatnonzero(bytes_ == quote[0])
+    plain = len(quote) == 1 and (escape in (quote, b"") or escape not in data)
+    if not plain or not _quotes_pair_up(bytes_, quotes, delimiter[-1]):
+        return _between(data, _row_ends_one_by_one(data, _row_pattern(delimiter, quote, escape)))
+    newlines = _newlines(bytes_)
+    outside = np.searchsorted(quotes, newlines) % 2 == 0
+    return _between(data, newlines[outside])
+
+
+def split_elements(data: bytes) -> Split:
+    """The elements of a JSON array that have ended; `data` starts after the opening bracket or after a comma."""
+    bytes_ = np.frombuffer(data, np.uint8)
+    code = _outside_strings(bytes_)
+    depth = np.cumsum(np.isin(bytes_, OPENING) & code, dtype=np.int32)
+    depth -= np.cumsum(np.isin(bytes_, CLOSING) & code, dtype=np.int32)
+    closing = np.flatnonzero(depth < 0)
+    last = int(closing[0]) if len(closing) else None
+    commas = np.flatnonzero((bytes_ == COMMA) & code & (depth == 0))
+    if last is not None:
+        commas = np.append(commas[commas < last], last)
+    split = _between(data, commas)
+    return Split(split.starts, split.ends, split.used, closed=last is not None)
+
+
+def _newlines(bytes_: npt.NDArray[np.uint8]) -> Offsets:
+    return np.flatnonzero(bytes_ == NEWLINE)
+
+
+def _between(data: bytes, ends: Offsets) -> Split:
+    """The records that end before each of `ends`: blanks around them cut off, empty ones left out."""
+    if len(ends) == 0:
+        empty = np.zeros(0, np.int64)
+        return Split(empty, empty, 0)
+    bytes_ = np.frombuffer(data, np.uint8)
+    starts = np.empty(len(ends), np.int64)
+    starts[0] = 0
+    starts[1:] = ends[:-1] + 1
+    used = int(ends[-1]) + 1
+    stops = np.where((ends > starts) & (bytes_[ends - 1] == RETURN), ends - 1, ends)
+    # Only a record that starts with a blank can be blank as a whole; there are few of them.
+    doubtful = np.flatnonzero((stops == starts) | _BLANK[bytes_[np.minimum(starts, len(data) - 1)]])
+    keep = np.ones(len(ends), bool)
+    for row in doubtful:
+        keep[row] = bool(data[starts[row] : stops[row]].strip(b" \t\r\n"))
+    return Split(starts[keep], stops[keep], used)
+
+
+def _quotes_pair_up(bytes_: npt.NDArray[np.uint8], quotes: Offsets, delimiter: int) -> bool:
+    """Whether every second quote opens a field or follows the one that closed it, so that counting quotes is enough."""
+    opening = quotes[::2]
+    before = bytes_[np.maximum(opening - 1, 0)]
+    quote = bytes_[quotes[0]]
+    fits = (opening == 0) | (before == delimiter) | (before == NEWLINE) | (before == quote)
+    return bool(fits.all())
+
+
+def _row_ends_one_by_one(data: bytes, pattern: re.Pattern[bytes]) -> Offsets:
+    """Where rows end when quotes also stand inside unquoted fields or are escaped: read like a CSV parser, field by
+    field. A quote that opens a field and is never closed leaves the rest of the data without an end."""
+    ends: list[int] = []
+    at = 0
+    while True:
+        found = pattern.match(data, at)
+        if found is None:
+            return np.array(ends, np.int64)
+        at = found.end()
+        ends.append(at - 1)
+
+
+def _row_pattern(delimiter: bytes, quote: bytes, escape: bytes) -> re.Pattern[bytes]:
+    d, q, e = map(re.escape, (delimiter, quote, escape))
+    inside = rb"(?:(?!" + q + rb").|" + q + q + rb")*+"
+    if escape and escape != quote:
+        inside = rb"(?:" + e + rb".|(?!" + q + rb").|" + q + q + rb")*+"
+    other = rb"(?:(?!" + d + rb")[^\n])*+"
+    field = rb"(?:" + q + inside + q + other + rb"|(?!" + q + rb")" + other + rb")"
+    return re.compile(field + rb"(?:" + d + field + rb")*+\n", re.DOTALL)
+
+
+def _outside_strings(bytes_: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Which bytes of JSON text stand outside of strings."""
+    quotes = np.flatnonzero(bytes_ == JSON_QUOTE)
+    escaped = quotes[(quotes > 0) & (bytes_[np.maximum(quotes - 1, 0)] == BACKSLASH)]
+    unreal = [at for at in escaped if _backslashes_before(bytes_, int(at)) % 2]
+    marks = np.zeros(len(bytes_), np.int8)
+    marks[np.setdiff1d(quotes, np.array(unreal, np.int64), assume_unique=True)] = 1
+    inside = np.cumsum(marks, dtype=np.int64) % 2
+    outside: npt.NDArray[np.bool_] = (inside == 0) & (marks == 0)
+    return outside
+
+
+def _backslashes_before(bytes_: npt.NDArray[np.uint8], at: int) -> int:
+    first = at
+    while first > 0 and bytes_[first - 1] == BACKSLASH:
+        first -= 1
+    return at - first

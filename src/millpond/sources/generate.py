@@ -1,0 +1,231 @@
+"""generate://?rows=&rate=&seed=: numbered rows made by Spark itself, for demos and load tests.
+
+Guarantee: exactly once; the same numbers come again after a crash. With a seed `ts` is 2026-01-01 UTC plus seq / rate
+(one millisecond apart without a rate), so that a run can be repeated; without, it starts when the app first started.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millpond.contracts.source import (
+    BAD,
+    HIDDEN_OFFSET,
+    HIDDEN_PARTITION,
+    HIDDEN_SOURCE,
+    ORDER_MAJOR,
+    ORDER_MINOR,
+    RAW,
+    Found,
+    Mode,
+    Progress,
+    SourcePlugin,
+    SourceSpec,
+    SourceStatus,
+    StreamReader,
+    TableReader,
+)
+from millpond.errors import Problem, SourceError
+from millpond.options import INTEGER, NUMBER, Option
+from millpond.schema import TIMESTAMP, Column, Schema
+from millpond.sources.feed import FILES_MAX, Feed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS = Schema.of([Column("seq", pa.int64()), Column("ts", TIMESTAMP)])
+SEEDED_START_US = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
+STEP_US_WITHOUT_RATE = 1_000
+INTERVAL_S = 0.1
+# A feed file names its rows in ranges of this many, so that several cores can make them.
+RANGE_ROWS = 65_536
+RANGES = pa.schema([("first", pa.int64()), ("behind", pa.int64())])
+
+OPTIONS = (
+    Option("rows", INTEGER, None, "How many rows there will be; without, there is no end."),
+    Option("rate", NUMBER, None, "How many rows come per second; without, all that there are come at once."),
+    Option("seed", INTEGER, None, "Makes `ts` the same in every run."),
+    Option("max.rows.per.batch", INTEGER, "1000000", "The most rows that one batch takes."),
+)
+
+
+@dataclass(frozen=True)
+class Times:
+    """How a row's time follows from its number."""
+
+    start_us: int
+    rate: float | None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], started_s: float) -> Times:
+        start = SEEDED_START_US if values["seed"] is not None else int(started_s * 1_000_000)
+        return cls(start, values["rate"])
+
+    def sql(self) -> str:
+        """The time of row `seq`; exact where the rate is a whole number."""
+        if self.rate is None:
+            after = f"seq * {STEP_US_WITHOUT_RATE}"
+        elif self.rate == int(self.rate):
+            after = f"seq * 1000000 div {int(self.rate)}"
+        else:
+            after = f"cast(seq * (1000000 / cast({self.rate!r} as double)) as bigint)"
+        return f"timestamp_micros({self.start_us} + {after})"
+
+
+def numbered(rows: DataFrame, times: Times, shown: str) -> DataFrame:
+    """Rows with a `seq`, in the shape of the contract."""
+    from pyspark.sql import functions as F
+
+    return rows.select(
+        "seq",
+        F.expr(times.sql()).alias("ts"),
+        F.lit(shown).alias(HIDDEN_SOURCE.name),
+        F.lit("0").alias(HIDDEN_PARTITION.name),
+        F.col("seq").alias(HIDDEN_OFFSET.name),
+        F.lit(0).cast("bigint").alias(ORDER_MAJOR),
+        F.col("seq").alias(ORDER_MINOR),
+        F.lit(None).cast("string").alias(BAD),
+        F.lit(None).cast("binary").alias(RAW),
+    )
+
+
+class GenerateStream:
+    """A StreamReader that makes its records; see the contract."""
+
+    def __init__(self, spec: SourceSpec, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self._values, self._shown, self._clock = spec.values, spec.shown, clock
+        self._feed = Feed(folder, self._memory)
+        entries = self._feed.recover()
+        self._next: int = entries[-1]["next"] if entries else 0
+        self._started: float = entries[0]["started"] if entries else clock()
+        if not entries:
+            self._feed.remember(self._memory())
+
+    def _memory(self) -> dict[str, Any]:
+        return {"next": self._next, "started": self._started}
+
+    @property
+    def interval_s(self) -> float:
+        return INTERVAL_S
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        return self._feed.stream(spark, RANGES)
+
+    def poll(self, *, final: bool = False) -> bool:
+        rows = self._values["rows"]
+        return self._show_up_to(rows if final and rows is not None else self._due())
+
+    def _due(self) -> int:
+        """How many rows there should be by now."""
+        rows, rate = self._values["rows"], self._values["rate"]
+        if rate is None:
+            # Without rows and rate there is always one more batch.
+            return int(rows) if rows is not None else self._next + self._values["max.rows.per.batch"]
+        due = int((self._clock() - self._started) * rate)
+        return due if rows is None else min(due, int(rows))
+
+    def _show_up_to(self, due: int) -> bool:
+        before = self._next
+        unpaced = self._values["rows"] is None and self._values["rate"] is None
+        while self._next < due and self._feed.waiting() < (2 if unpaced else FILES_MAX):
+            behind = min(due, self._next + max(self._values["max.rows.per.batch"], 1))
+            writer = self._feed.writer()
+            writer.write(_ranges(self._next, behind))
+            writer.close()
+            self._feed.publish({"next": behind, "started": self._started})
+            self._next = behind
+        return self._next > before
+
+    def records(self, batch: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        if self._feed.rows_next() > 1:
+            batch = batch.repartition(batch.sparkSession.sparkContext.defaultParallelism)
+        rows = batch.select(F.explode(F.expr("sequence(first, behind - 1)")).alias("seq"))
+        return numbered(rows, Times.of(self._values, self._started), self._shown)
+
+    def size_hint(self, batch: DataFrame) -> int:
+        return self._feed.rows_next() * RANGE_ROWS
+
+    def committed(self, batch_id: int) -> None:
+        """Spark removes the feed file itself."""
+
+    def status(self) -> SourceStatus:
+        return SourceStatus(rows=self._next)
+
+    def problems(self) -> list[Problem]:
+        return []
+
+
+class GenerateTable:
+    """A TableReader that makes all its rows; see the contract."""
+
+    def __init__(self, spec: SourceSpec, clock: Callable[[], float] = time.time) -> None:
+        if spec.values["rows"] is None:
+            hint = "Say how many rows there are: 'generate://?rows=1000'."
+            raise SourceError("MP508", f"'{spec.shown}' has no end and cannot be a table.", hint=hint)
+        self._values, self._shown, self._started = spec.values, spec.shown, clock()
+
+    def fingerprint(self) -> str:
+        return f"{self._values['rows']}-{self._values['rate']}-{self._values['seed']}"
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        rows = spark.range(self._values["rows"]).withColumnRenamed("id", "seq")
+        return numbered(rows, Times.of(self._values, self._started), self._shown)
+
+    def progress(self) -> Progress:
+        return Progress(0, self._values["rows"])
+
+    def status(self) -> SourceStatus:
+        return SourceStatus(rows=self._values["rows"])
+
+
+def _ranges(first: int, behind: int) -> pa.RecordBatch:
+    starts = list(range(first, behind, RANGE_ROWS))
+    ends = [min(start + RANGE_ROWS, behind) for start in starts]
+    return pa.RecordBatch.from_arrays([pa.array(starts, pa.int64()), pa.array(ends, pa.int64())], schema=RANGES)
+
+
+def discover(spec: SourceSpec) -> Found:
+    return Found(COLUMNS)
+
+
+def open_stream(spec: SourceSpec, folder: Path) -> StreamReader:
+    return GenerateStream(spec, folder)
+
+
+def open_table(spec: SourceSpec, folder: Path) -> TableReader:
+    return GenerateTable(spec)
+
+
+def validate(spec: SourceSpec) -> str | None:
+    """What is wrong with the values, as a sentence."""
+    if spec.uri.hosts or spec.uri.path:
+        return "A generator has no host and no path: write 'generate://?rows=1000'."
+    if spec.values.get("rate") is not None and spec.values["rate"] <= 0:
+        return "The rate of a generator must be more than 0 rows per second."
+    return None
+
+
+PLUGIN = SourcePlugin(
+    name="generate",
+    options=OPTIONS,
+    stream_mode=Mode.APPEND,
+    table_mode=Mode.SNAPSHOT,
+    hidden=(HIDDEN_SOURCE, HIDDEN_PARTITION, HIDDEN_OFFSET),
+    local=True,
+    fixed=COLUMNS,
+    counts_every_record=True,
+    parameters={"rows": "rows", "rate": "rate", "seed": "seed"},
+    discover=discover,
+    open_stream=open_stream,
+    open_table=open_table,
+    validate=validate,
+)

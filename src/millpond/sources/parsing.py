@@ -1,0 +1,215 @@
+"""Raw records into rows: JSON and CSV text parsed by Spark itself, every record that does not fit told by a reason.
+
+The input has `value` (BINARY, the record), `suspect` (BOOLEAN, its text needs a closer look), `problem` (STRING, why it
+cannot be read at all) and whatever columns the caller wants kept. The output has the declared columns, the kept ones,
+BAD and RAW; a bad record has NULL columns and never raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from millpond.contracts.source import BAD, RAW
+from millpond.schema import Column, Schema, type_name
+from millpond.sources.ddl import quoted, table_ddl, type_ddl
+from millpond.sources.files.formats import FileFormat
+
+# Names for steps on the way; no user's column may start so.
+_TEXT, _ROW, _FIXED, _STRINGS, _CORRUPT, _WHY = (
+    "_mp_text",
+    "_mp_row",
+    "_mp_fixed",
+    "_mp_strings",
+    "_mp_corrupt",
+    "_mp_why",
+)
+_JSON_OPTIONS = {"allowSingleQuotes": "false", "columnNameOfCorruptRecord": _CORRUPT, "mode": "PERMISSIVE"}
+# What an empty field becomes before it becomes NULL; it cannot be typed.
+_NO_TEXT = "\x01\x02"
+# How much of a wrong value a reason shows.
+SHOWN_CHARACTERS = 100
+
+
+def parse_json(raw: DataFrame, columns: Schema, kept: Sequence[str]) -> DataFrame:
+    """One JSON object per record. A field is found by its exact name, else without regard to case; one that does not
+    have the declared type is cast from its text by ANSI rules."""
+    known = [*kept, "value", "suspect", "problem"]
+    rows = raw.select(*known, F.col("value").cast("string").alias(_TEXT))
+    typed = f"{table_ddl(columns)}, {quoted(_CORRUPT)} STRING"
+    rows = rows.select("*", F.from_json(_TEXT, typed, _JSON_OPTIONS).alias(_ROW))
+    rows = rows.select("*", F.when(_misspelt(columns), _spelt_right(columns)).alias(_FIXED))
+    again = F.from_json(_FIXED, typed, _JSON_OPTIONS)
+    rows = rows.withColumn(_ROW, F.when(F.col(_FIXED).isNull(), F.col(_ROW)).otherwise(again))
+    texts = f"{', '.join(f'{quoted(c.name)} STRING' for c in columns)}, {quoted(_CORRUPT)} STRING"
+    slow = F.from_json(F.coalesce(_FIXED, _TEXT), texts, _JSON_OPTIONS)
+    rows = rows.select("*", F.when(_field(_ROW, _CORRUPT).isNotNull(), slow).alias(_STRINGS))
+    values = [F.coalesce(_field(_ROW, c.name), _from_text(_field(_STRINGS, c.name), c.type)) for c in columns]
+    casts = [_Cast(c, f"_mp_{i}", values[i], _field(_STRINGS, c.name)) for i, c in enumerate(columns)]
+    unreadable = (
+        F.col(_ROW).isNull() | _field(_STRINGS, _CORRUPT).isNotNull() | (F.col("suspect") & _is_not_one_value())
+    )
+    return _finished(rows, casts, kept, [F.when(unreadable, _not_json())])
+
+
+def parse_csv(
+    raw: DataFrame, columns: Schema, kept: Sequence[str], names: Sequence[str], form: FileFormat
+) -> DataFrame:
+    """One CSV row per record, of files whose columns are `names`, in that order."""
+    known = [*kept, "value", "suspect", "problem"]
+    rows = raw.select(*known, F.col("value").cast("string").alias(_TEXT))
+    fields = ", ".join(f"f{i} STRING" for i in range(len(names)))
+    parsed = F.from_csv(_TEXT, F.lit(f"{fields}, {_CORRUPT} STRING"), _csv_options(form))
+    rows = rows.select("*", parsed.alias(_ROW))
+    places = {c.name: column_place(c.name, names) for c in columns}
+    texts = {name: _field(_ROW, f"f{place}") for name, place in places.items()}
+    casts = [_Cast(c, f"_mp_{i}", _from_text(texts[c.name], c.type), texts[c.name]) for i, c in enumerate(columns)]
+    count = F.lit(f"the row does not have {len(names)} fields: ")
+    wrong_count = F.when(_field(_ROW, _CORRUPT).isNotNull(), F.concat(count, _shown(F.col(_TEXT))))
+    return _finished(rows, casts, kept, [wrong_count])
+
+
+def column_place(name: str, names: Sequence[str]) -> int | None:
+    """Where a declared column stands in a header: by its exact name, else without regard to case."""
+    if name in names:
+        return names.index(name)
+    lowered = [other.lower() for other in names]
+    return lowered.index(name.lower()) if name.lower() in lowered else None
+
+
+@dataclass(frozen=True)
+class _Cast:
+    """A declared column on its way: its value under a passing name, and the text that it was cast from."""
+
+    column: Column
+    name: str
+    value: SparkColumn
+    text: SparkColumn
+
+    def problem(self) -> SparkColumn:
+        """Why the text does not fit, or NULL."""
+        wanted = type_name(self.column.type)
+        article = "an" if wanted[0] in "AEIOU" else "a"
+        start, end = F.lit(f"column '{self.column.name}': '"), F.lit(f"' is not {article} {wanted}")
+        return F.when(F.col(self.name).isNull() & self.text.isNotNull(), F.concat(start, _shown(self.text), end))
+
+
+def _finished(
+    rows: DataFrame, casts: Sequence[_Cast], kept: Sequence[str], problems: Sequence[SparkColumn]
+) -> DataFrame:
+    """Values, reason and raw bytes: what the first problem found makes of each record."""
+    rows = rows.select("*", *[cast.value.alias(cast.name) for cast in casts])
+    not_text = F.when(
+        F.col("suspect") & ~F.is_valid_utf8(_TEXT),
+        F.lit("the text is not UTF-8; another encoding can be told by 'encoding'"),
+    )
+    found = F.coalesce(F.col("problem"), not_text, *problems, *[cast.problem() for cast in casts])
+    rows = rows.select("*", found.alias(_WHY))
+    good = F.col(_WHY).isNull()
+    columns = [F.when(good, F.col(cast.name)).alias(cast.column.name) for cast in casts]
+    raw = F.when(~good, F.expr("cast(rtrim('\r\n', cast(value as string)) as binary)")).alias(RAW)
+    return rows.select(*columns, *kept, F.col(_WHY).alias(BAD), raw)
+
+
+def _field(struct: str, name: str) -> SparkColumn:
+    return F.col(struct).getField(name)
+
+
+def _misspelt(columns: Schema) -> SparkColumn:
+    """Whether a field that was not found stands in the text in other letters; only asked where one is NULL."""
+    misspelt = F.lit(False)
+    for column in columns:
+        without = F.replace(F.col(_TEXT), F.lit(f'"{column.name}"'), F.lit(""))
+        other = F.contains(F.lower(without), F.lit(f'"{column.name.lower()}"'))
+        misspelt = misspelt | (_field(_ROW, column.name).isNull() & other)
+    return misspelt
+
+
+def _spelt_right(columns: Schema) -> SparkColumn:
+    """The text with the declared columns' names in their own letters."""
+    text = F.col(_TEXT)
+    for column in columns:
+        pattern = f'(?i)"{_regex_quoted(column.name)}"(\\s*):'
+        replacement = f'"{column.name}"$1:'.replace("\\", "\\\\")
+        text = F.regexp_replace(text, pattern, replacement)
+    return text
+
+
+def _regex_quoted(text: str) -> str:
+    return "".join(char if char.isalnum() or char == "_" else f"\\{char}" for char in text)
+
+
+def _from_text(text: SparkColumn, type_: pa.DataType | None) -> SparkColumn:
+    """A value from its text, NULL where it does not fit; a nested one from JSON text."""
+    assert type_ is not None, "columns must be known before records are read"
+    if pa.types.is_nested(type_):
+        return _nested(text, type_)
+    if pa.types.is_string(type_):
+        return text
+    if pa.types.is_binary(type_):
+        return F.try_to_binary(text, F.lit("base64"))
+    return text.try_cast(type_ddl(type_))
+
+
+def _nested(text: SparkColumn, type_: pa.DataType) -> SparkColumn:
+    """A nested value from JSON text: parsed with texts as its leaves, which are then cast; NULL if one does not fit."""
+    parsed = F.from_json(text, type_ddl(_with_text_leaves(type_)), {"allowSingleQuotes": "false"})
+    return F.when(~_any_leaf_wrong(parsed, type_), parsed.try_cast(type_ddl(type_)))
+
+
+def _with_text_leaves(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(f.name, _with_text_leaves(f.type)) for f in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(pa.string(), _with_text_leaves(type_.item_type))
+    if pa.types.is_list(type_):
+        return pa.list_(_with_text_leaves(type_.value_type))
+    return pa.string()
+
+
+def _any_leaf_wrong(value: SparkColumn, type_: pa.DataType) -> SparkColumn:
+    """Whether a text somewhere inside cannot be cast to what stands there in `type_`."""
+    if pa.types.is_struct(type_):
+        wrong = F.lit(False)
+        for field in type_:
+            wrong = wrong | _any_leaf_wrong(value.getField(field.name), field.type)
+        return wrong
+    if pa.types.is_map(type_):
+        return F.coalesce(F.exists(F.map_values(value), lambda x: _any_leaf_wrong(x, type_.item_type)), F.lit(False))
+    if pa.types.is_list(type_):
+        return F.coalesce(F.exists(value, lambda x: _any_leaf_wrong(x, type_.value_type)), F.lit(False))
+    if pa.types.is_string(type_):
+        return F.lit(False)
+    return value.isNotNull() & value.try_cast(type_ddl(type_)).isNull()
+
+
+def _is_not_one_value() -> SparkColumn:
+    """Whether something follows the object: Spark's parser stops behind the first value and would lose the rest."""
+    count = F.json_array_length(F.concat(F.lit("["), F.coalesce(F.col(_FIXED), F.col(_TEXT)), F.lit("]")))
+    return F.coalesce(count, F.lit(0)) != 1
+
+
+def _not_json() -> SparkColumn:
+    return F.concat(F.lit("not a JSON object: "), _shown(F.col(_TEXT)))
+
+
+def _shown(text: SparkColumn) -> SparkColumn:
+    return F.substring(F.rtrim(text, F.lit("\r\n")), 1, SHOWN_CHARACTERS)
+
+
+def _csv_options(form: FileFormat) -> dict[str, str]:
+    return {
+        "sep": form.delimiter,
+        "quote": form.quote or "\x00",
+        "escape": form.escape or "\x00",
+        "nullValue": _NO_TEXT if form.null is None else form.null,
+        "emptyValue": "",
+        "multiLine": "true",
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": _CORRUPT,
+    }
