@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import pyarrow as pa
 from sqlglot import exp
 
-from millpond.contracts.table import TableSpec
 from millpond.plan.bound import BoundQuery, BoundSelect
-from millpond.plan.context import Context
 from millpond.plan.functions import aggregates_in
-from millpond.plan.model import Accumulator, AggregatePlan, Final, TableKind, TablePlan
+from millpond.plan.model import Accumulator, AggregatePlan, Final
 from millpond.plan.typed import as_expression, type_of, with_type
-from millpond.schema import Column, Schema
 from millpond.sql import nodes
 
 # Aggregates that follow from running values, and the values that each keeps: (partial aggregate, merge).
@@ -59,9 +55,9 @@ def is_running(call: exp.Expr) -> bool:
     return type(inner) in RUNNING and not isinstance(inner.this, exp.Distinct) and not inner.expressions
 
 
-def plan_aggregate(bound: BoundQuery, top: BoundSelect, table: TablePlan, context: Context) -> AggregatePlan | None:
-    """The aggregate of a table over a stream, with its companion table of running values; None for what has no
-    running values yet (windows, DISTINCT and other aggregates)."""
+def plan_aggregate(bound: BoundQuery, top: BoundSelect, table: str) -> AggregatePlan | None:
+    """The aggregate of a table over a stream, with the name of the companion that keeps the running values; None
+    for what has no running values yet (windows, DISTINCT and other aggregates)."""
     having = top.node.args.get("having")
     if bound.outputs is None or not _runs(bound, top, having):
         return None
@@ -69,8 +65,6 @@ def plan_aggregate(bound: BoundQuery, top: BoundSelect, table: TablePlan, contex
     groups = tuple(f"g{n}" for n in range(len(top.groups)))
     outputs = tuple((o.name, _over_merged(o.expr, top.groups, groups, kept)) for o in bound.outputs)
     condition = _over_merged(having.this, top.groups, groups, kept) if having is not None else None
-    companion = _companion(table, top.groups, groups, kept)
-    context.hidden[companion.name.lower()] = companion
     return AggregatePlan(
         _partial_query(top, groups, kept),
         groups,
@@ -78,7 +72,7 @@ def plan_aggregate(bound: BoundQuery, top: BoundSelect, table: TablePlan, contex
         tuple(final for _, final in kept.finals),
         outputs,
         condition,
-        companion.name,
+        f"{table}__groups",
     )
 
 
@@ -89,6 +83,8 @@ def _runs(bound: BoundQuery, top: BoundSelect, having: exp.Expr | None) -> bool:
     if group is not None and any(group.args.get(k) for k in ("cube", "rollup", "grouping_sets")):
         return False
     places = [o.expr for o in bound.outputs or ()] + ([having] if having is not None else [])
+    if any(place.find(exp.Query) for place in places):
+        return False
     return all(is_running(call) for place in places for call in aggregates_in(place))
 
 
@@ -130,15 +126,3 @@ def _partial_query(top: BoundSelect, groups: tuple[str, ...], kept: _Kept) -> ex
     columns += [exp.alias_(a.partial.copy(), a.name, quoted=True) for a in kept.accumulators]
     select.set("expressions", columns)
     return select
-
-
-def _companion(table: TablePlan, group_exprs: tuple[exp.Expr, ...], groups: tuple[str, ...], kept: _Kept) -> TablePlan:
-    columns = [Column(n, type_of(g)) for n, g in zip(groups, group_exprs, strict=True)]
-    columns += [Column(a.name, _partial_type(a.partial)) for a in kept.accumulators]
-    name = f"{table.name}__groups"
-    spec = TableSpec(name, Schema.of(columns, groups), table.spec.backend, table.spec.values, (), True, True)
-    return TablePlan(name, TableKind.HIDDEN, spec, table.place, table.definition)
-
-
-def _partial_type(partial: exp.Expr) -> pa.DataType | None:
-    return type_of(partial.this if isinstance(partial, exp.Filter) else partial)

@@ -6,22 +6,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
-
-from millpond.contracts.table import TableSpec
 from millpond.errors import MillpondError, Place
+from millpond.plan.assembly import assemble
 from millpond.plan.catalog import Catalog, Declaration, Relation, RelationKind
 from millpond.plan.changes import plan_insert, plan_select, plan_update
+from millpond.plan.checks import run_checks
 from millpond.plan.context import Context, Planned
 from millpond.plan.findings import Findings
-from millpond.plan.flows import make_flows, ordered
-from millpond.plan.model import Plan, TableKind, TablePlan
-from millpond.plan.one_shots import make_one_shots
+from millpond.plan.model import Plan
+from millpond.plan.runnable import not_yet
 from millpond.plan.sinks import Sinks
 from millpond.plan.sources import Discover, Sources, Surroundings
 from millpond.plan.streams import define_stream
+from millpond.plan.system import dead_letters_table
 from millpond.plan.tables import define_table
-from millpond.schema import TIMESTAMP, Column, Schema
 from millpond.settings import Settings
 from millpond.sql.parser import Script
 from millpond.sql.statements import (
@@ -29,26 +27,16 @@ from millpond.sql.statements import (
     CreateStream,
     CreateTable,
     Delete,
+    Describe,
     Drop,
+    Explain,
     Insert,
     Select,
     SetOption,
+    Show,
     Statement,
     Update,
     Upsert,
-)
-
-DEAD_LETTERS = Schema.of(
-    [
-        Column("at", TIMESTAMP),
-        Column("flow", pa.string()),
-        Column("source", pa.string()),
-        Column("partition", pa.string()),
-        Column("position", pa.string()),
-        Column("code", pa.string()),
-        Column("reason", pa.string()),
-        Column("raw", pa.binary()),
-    ]
 )
 
 
@@ -67,24 +55,21 @@ def build_plan(
     settings = _with_sets(script.statements, settings, findings)
     surroundings = Surroundings(base, environment, discover)
     context = Context(settings, findings, Sources(surroundings, findings), Sinks(surroundings, findings))
-    context.positions = {id(s): n for n, s in enumerate(script.statements)}
-    declarations = _declarations(script.statements, findings)
-    system = _dead_letters(script.source.file)
-    context.tables[system.name] = system
-    given = {system.name: Relation(system.name, RelationKind.TABLE, DEAD_LETTERS)}
-    context.catalog = Catalog(declarations, given, lambda d: _define(d, context), findings)
-    for declaration in declarations.values():
-        context.catalog.find(declaration.name.text)
+    context.positions = {id(s): n for n, whole in enumerate(script.statements) for s in _with_inner(whole)}
+    _define_all(script, context)
     for statement in script.statements:
         planned = _plan_statement(statement, context)
         if planned is not None:
             context.planned.append(planned)
-    return _assemble(name, context, declarations)
+    plan, subject = assemble(name, script.statements, context)
+    findings.extend(run_checks(subject))
+    waiting = not_yet(plan)
+    findings.extend(waiting)
+    return replace(plan, problems=findings.sorted(), not_yet=waiting)
 
 
-def _dead_letters(file: str) -> TablePlan:
-    spec = TableSpec("dead_letters", DEAD_LETTERS)
-    return TablePlan("dead_letters", TableKind.SYSTEM, spec, Place(file, 1, 1), "system")
+def _with_inner(statement: Statement) -> tuple[Statement, ...]:
+    return (statement, *_with_inner(statement.statement)) if isinstance(statement, Explain) else (statement,)
 
 
 def _with_sets(statements: tuple[Statement, ...], settings: Settings, findings: Findings) -> Settings:
@@ -97,16 +82,30 @@ def _with_sets(statements: tuple[Statement, ...], settings: Settings, findings: 
     return settings
 
 
+def _define_all(script: Script, context: Context) -> None:
+    """Every stream and table of the file, each when it is first needed."""
+    declarations = _declarations(script.statements, context.findings)
+    system = dead_letters_table(Place(script.source.file, 1, 1))
+    given: dict[str, Relation] = {}
+    if system.name not in declarations:
+        context.tables[system.name] = system
+        given[system.name] = Relation(system.name, RelationKind.TABLE, system.spec.schema)
+    context.catalog = Catalog(declarations, given, lambda d: _define(d, context), context.findings)
+    for declaration in declarations.values():
+        context.catalog.find(declaration.name.text)
+
+
 def _declarations(statements: tuple[Statement, ...], findings: Findings) -> dict[str, Declaration]:
-    """Streams and tables by name; a name that is taken is a finding unless the file says what to do then."""
+    """Streams and tables by name; a name that is taken is a finding unless the statement says what to do then."""
     found: dict[str, Declaration] = {}
     for statement in statements:
-        if isinstance(statement, Drop):
-            found.pop(statement.name.key, None)
         if not isinstance(statement, CreateStream | CreateTable):
             continue
         earlier = found.get(statement.name.key)
-        if earlier is None or statement.or_replace:
+        if statement.name.key == "dead_letters":
+            message = "'dead_letters' is the table of bad records that every app has."
+            findings.error("MP205", message, statement.name.place, "Choose another name.")
+        elif earlier is None or statement.or_replace:
             found[statement.name.key] = statement
         elif not statement.if_not_exists:
             message = f"'{statement.name}' is declared already, in line {earlier.name.place.line}."
@@ -128,25 +127,19 @@ def _plan_statement(statement: Statement, context: Context) -> Planned | None:
             return plan_update(statement, context)
         case Select():
             return plan_select(statement, context)
+        case Explain():
+            # The statement inside is bound for its mistakes; it is not part of the app.
+            _plan_statement(statement.statement, context)
+            return _asking(statement, context)
+        case Show() | Describe():
+            return _asking(statement, context)
         case Drop() | CreateIndex():
             return Planned(statement, context.index(statement))
         case _:
             return None
 
 
-def _assemble(name: str, context: Context, declarations: Mapping[str, Declaration]) -> Plan:
-    planned = sorted(context.planned, key=lambda p: p.index)
-    flows = ordered(make_flows(planned, context), context.tables)
-    created = {key: context.index(d) for key, d in declarations.items()}
-    one_shots = make_one_shots(planned, {}, created, context)
-    plan = Plan(
-        name,
-        context.settings,
-        context.sources.plans(),
-        tuple(context.streams.values()),
-        (*context.hidden.values(), *context.tables.values()),
-        flows,
-        one_shots,
-        context.sinks.plans(),
-    )
-    return replace(plan, problems=context.findings.sorted())
+def _asking(statement: Statement, context: Context) -> Planned:
+    """SHOW, DESCRIBE and EXPLAIN print their answer."""
+    sink = context.sinks.terminal(statement.place)
+    return Planned(statement, context.index(statement), target=sink.id if sink else "")

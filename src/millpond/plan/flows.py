@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from millpond.plan.access import choose_access, take_hints
+from millpond.plan.access import choose_access, without_hints
 from millpond.plan.context import Context, Planned
 from millpond.plan.model import FlowPlan, Step, StepKind, TableKind, TablePlan
 from millpond.schema import Schema
@@ -29,29 +29,25 @@ def _flow(drivers: tuple[str, ...], items: list[Planned], context: Context) -> F
         "__".join(drivers),
         " + ".join(names),
         drivers[0],
-        tuple(_step(item, context) for item in items),
+        tuple(_step(item) for item in items),
         stream.watermark if stream is not None and source is not None else None,
         context.options_for(drivers, {}),
         drivers[1:],
     )
 
 
-def _step(item: Planned, context: Context) -> Step:
+def _step(item: Planned) -> Step:
     assert item.bound is not None
     assert item.kind is not None
-    asked, wrong = take_hints(item.bound)
-    for node, word in wrong:
-        message = f"The hint {word} names '{node.name}', which is no table of this SELECT."
-        context.findings.error("MP226", message, node, "Name a table of FROM or JOIN by its alias.")
     return Step(
         item.index,
         item.kind,
         item.statement.place,
         item.target,
-        item.bound.query,
+        without_hints(item.bound.query),
         item.bound.schema or Schema(()),
         item.columns,
-        choose_access(item.bound, asked),
+        choose_access(item.bound),
         item.aggregate,
         item.options,
         item.statement,

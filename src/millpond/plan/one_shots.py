@@ -5,28 +5,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from millpond.plan.access import choose_access
-from millpond.plan.context import Context, Planned
+from millpond.plan.access import choose_access, without_hints
+from millpond.plan.context import Planned
 from millpond.plan.model import OneShot, StepKind
 from millpond.plan.sources import short_hash
-from millpond.sql.statements import CreateIndex, Drop, Select, Statement
+from millpond.sql.statements import CreateIndex, Describe, Drop, Explain, Select, Show, Statement
 
-SEEN = (Drop, CreateIndex)
+# Statements that neither read a stream nor change rows, but do something at their turn.
+ASKING = (Show, Describe, Explain)
+CHANGING_TABLES = (Drop, CreateIndex)
+INTO_ROWS = (StepKind.INSERT, StepKind.UPSERT, StepKind.UPDATE, StepKind.DELETE, StepKind.SINK)
 
 
 def make_one_shots(
-    planned: Iterable[Planned], transactions: Mapping[int, int], created: Mapping[str, int], context: Context
+    planned: Iterable[Planned], transactions: Mapping[int, int], created: Mapping[str, int]
 ) -> tuple[OneShot, ...]:
-    """In the order of the file; `transactions` numbers the BEGIN ... COMMIT of a statement's index."""
+    """In the order of the file; `transactions` numbers the BEGIN ... COMMIT around a statement's index, `created` has
+    the index of the CREATE of a name."""
     counts: Counter[str] = Counter()
     result = []
-    for item in sorted(planned, key=lambda p: p.index):
-        if item.drivers or not (item.kind is not None or isinstance(item.statement, SEEN)):
-            continue
-        if item.kind in (StepKind.AGGREGATE, StepKind.APPEND):
+    for item in planned:
+        if item.drivers or not (item.kind in INTO_ROWS or isinstance(item.statement, ASKING + CHANGING_TABLES)):
             continue
         counts[item.statement.text] += 1
-        result.append(_one_shot(item, counts[item.statement.text], transactions.get(item.index), created, context))
+        result.append(_one_shot(item, counts[item.statement.text], transactions.get(item.index), created))
     return tuple(result)
 
 
@@ -35,23 +37,21 @@ def one_shot_id(statement: Statement, occurrence: int) -> str:
     return f"{short_hash(statement.text)}-{occurrence}"
 
 
-def _one_shot(
-    item: Planned, occurrence: int, transaction: int | None, created: Mapping[str, int], context: Context
-) -> OneShot:
-    is_query = isinstance(item.statement, Select)
-    into_sink = item.kind is StepKind.SINK and item.bound is not None
-    drop = item.statement if isinstance(item.statement, Drop) else None
+def _one_shot(item: Planned, occurrence: int, transaction: int | None, created: Mapping[str, int]) -> OneShot:
+    statement = item.statement
+    asking = isinstance(statement, ASKING)
+    into_sink = item.kind is StepKind.SINK or asking
     return OneShot(
-        one_shot_id(item.statement, occurrence),
-        item.statement,
-        item.statement.place,
+        one_shot_id(statement, occurrence),
+        statement,
+        statement.place,
         transaction,
         into_sink,
-        is_query,
-        item.bound.query if item.bound else None,
+        asking or isinstance(statement, Select),
+        without_hints(item.bound.query) if item.bound else None,
         choose_access(item.bound) if item.bound else (),
-        item.target if item.kind is StepKind.SINK else None,
-        drop is not None and created.get(drop.name.key, -1) > item.index,
+        item.target if into_sink else None,
+        isinstance(statement, Drop) and created.get(statement.name.key, -1) > item.index,
         item.columns,
         item.rows,
         item.assignments,

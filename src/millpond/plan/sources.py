@@ -159,7 +159,7 @@ class Sources:
         except MillpondError as error:
             self._findings.catch(error, request.place)
             return request.columns, ""
-        if found.missing:
+        if found.missing and plugin.local:
             detail = found.detail or "nothing is there yet"
             hint = "It must be there when the app runs."
             self._findings.warn("MP501", f"{spec.shown} is not there: {detail.rstrip('.')}.", request.place, hint)

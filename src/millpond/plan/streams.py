@@ -96,7 +96,6 @@ def _derived(statement: CreateStream, query: exp.Query, context: Context) -> Rel
         drivers=bound.drivers,
         query=bound.query,
         watermark=statement.watermark or _passed_on(bound),
-        unseen="a star over unknown columns is in its query" if bound.outputs is None else "",
         tables=bound.tables,
     )
     _keep(statement, relation, bound.drivers[0], context)

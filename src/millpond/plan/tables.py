@@ -12,7 +12,7 @@ from millpond import registry
 from millpond.contracts.table import BackendPlugin, TableSpec
 from millpond.errors import MillpondError
 from millpond.options import complete
-from millpond.plan.access import choose_access
+from millpond.plan.access import choose_access, without_hints
 from millpond.plan.aggregates import plan_aggregate
 from millpond.plan.binder import Binder
 from millpond.plan.bound import BoundQuery
@@ -92,6 +92,7 @@ def _plan(
         statement.name.place,
         short_hash(statement.text),
         options={**options, **clauses.statement},
+        replaces=statement.or_replace,
     )
 
 
@@ -125,25 +126,18 @@ def _indexes(statement: CreateTable, schema: Schema, context: Context) -> tuple[
 
 
 def _as_select(statement: CreateTable, tree: exp.Query, context: Context) -> Relation:
-    before = context.findings.errors
     clauses = read_clauses(statement, tree, context.catalog, context.findings)
     bound = Binder(context.findings, StatementRelations(context, clauses, defines_table=True)).bind(tree)
     bound = name_outputs(bound, f"table '{statement.name}'", context.findings)
     key, null_keys = key_of_query(statement, bound, context)
     schema = Schema(()) if bound.schema is None else _keyed(bound.schema, key, null_keys)
-    if bound.outputs is None and not _broken(context, before):
+    if bound.outputs is None:
         schema = schema.with_key(tuple(n.text for n in statement.key))
     if bound.drivers:
         _kept_by_flow(statement, bound, schema, clauses, context, null_keys)
     else:
         _kept_by_tables(statement, bound, schema, clauses, context, null_keys)
-    unseen = "a star over unknown columns is in its query" if bound.outputs is None else ""
-    columns = None if bound.outputs is None else schema
-    return Relation(statement.name.text, RelationKind.TABLE, columns, unseen="" if _broken(context, before) else unseen)
-
-
-def _broken(context: Context, before: int) -> bool:
-    return context.findings.errors > before
+    return Relation(statement.name.text, RelationKind.TABLE, None if bound.outputs is None else schema)
 
 
 def _kept_by_flow(
@@ -155,7 +149,7 @@ def _kept_by_flow(
     grouped = top is not None and (top.grouped or top.node.args.get("distinct") is not None)
     aggregate = None
     if grouped and top is not None:
-        aggregate = plan_aggregate(bound, top, plan, context)
+        aggregate = plan_aggregate(bound, top, plan.name)
     context.tables[statement.name.key] = plan
     context.planned.append(
         Planned(
@@ -184,7 +178,7 @@ def _kept_by_tables(
     else:
         plan = _plan(statement, TableKind.VIEW, schema, clauses, context, null_keys)
         reads = choose_access(bound)
-        plan = replace(plan, query=bound.query, reads=reads, refresh=_refresh(bound))
+        plan = replace(plan, query=without_hints(bound.query), reads=reads, refresh=_refresh(bound))
     context.tables[statement.name.key] = plan
 
 

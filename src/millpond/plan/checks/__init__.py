@@ -1,1 +1,55 @@
-"""The checks: one rule per file, run in the order of CHECKS."""
+"""The checks of a bound file, one rule per file; each yields problems and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millpond.errors import Problem
+from millpond.plan.checks import (
+    aggregate_places,
+    assignments,
+    comparisons,
+    defaults,
+    drops,
+    function_calls,
+    grouping,
+    hints,
+    join_options,
+    keys,
+    limits,
+    mutual_feeding,
+    self_feeding,
+    settings,
+    stream_joins,
+    subqueries,
+    transactions,
+    windows,
+)
+from millpond.plan.checks.subject import Subject
+
+# Findings are sorted by place in the end; among equal places the order of this list decides.
+CHECKS = (
+    function_calls.check,
+    aggregate_places.check,
+    grouping.check,
+    windows.check,
+    subqueries.check,
+    comparisons.check,
+    assignments.check,
+    defaults.check,
+    keys.check,
+    limits.check,
+    stream_joins.check,
+    join_options.check,
+    hints.check,
+    self_feeding.check,
+    mutual_feeding.check,
+    transactions.check,
+    drops.check,
+    settings.check,
+)
+
+
+def run_checks(subject: Subject) -> Iterator[Problem]:
+    for check in CHECKS:
+        yield from check(subject)

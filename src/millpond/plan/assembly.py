@@ -1,0 +1,71 @@
+"""The plan put together from what came of each statement, and what the checks look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from millpond.plan.checks.subject import Subject
+from millpond.plan.context import Context, Planned
+from millpond.plan.flows import make_flows, ordered
+from millpond.plan.model import FlowPlan, OneShot, Plan, SinkPlan, SourcePlan, TablePlan
+from millpond.plan.one_shots import make_one_shots
+from millpond.plan.transactions import blocks_of
+from millpond.sql.statements import CreateStream, CreateTable, Statement
+
+
+def assemble(name: str, statements: tuple[Statement, ...], context: Context) -> tuple[Plan, Subject]:
+    """Flows in their order, one-shots with their transactions; sources, sinks and hidden tables that are used."""
+    blocks = blocks_of(statements)
+    undone = {id(s) for b in blocks if b.undone for s in b.statements}
+    planned = sorted((p for p in context.planned if id(p.statement) not in undone), key=lambda p: p.index)
+    flows = ordered(make_flows(planned, context), context.tables)
+    transactions = {context.index(s): b.number for b in blocks for s in b.statements}
+    created = {s.name.key: context.index(s) for s in statements if isinstance(s, CreateStream | CreateTable)}
+    one_shots = make_one_shots(planned, transactions, created)
+    tables = (*_used_hidden(flows, one_shots, context), *context.tables.values())
+    plan = Plan(
+        name,
+        context.settings,
+        _used_sources(flows, tables, context),
+        tuple(context.streams.values()),
+        tables,
+        flows,
+        one_shots,
+        _used_sinks(flows, one_shots, context),
+    )
+    return plan, _subject(statements, context, flows)
+
+
+def _subject(statements: tuple[Statement, ...], context: Context, flows: tuple[FlowPlan, ...]) -> Subject:
+    planned: list[Planned] = sorted(context.planned, key=lambda p: p.index)
+    sinks = {s.id: s for s in context.sinks.plans()}
+    return Subject(
+        statements,
+        tuple(planned),
+        flows,
+        context.tables,
+        sinks,
+        context.sources,
+        context.catalog,
+        context.settings,
+        context.findings,
+    )
+
+
+def _used_hidden(flows: Iterable[FlowPlan], shots: Iterable[OneShot], context: Context) -> list[TablePlan]:
+    read = {a.table.lower() for f in flows for s in f.steps for a in s.reads}
+    read |= {a.table.lower() for shot in shots for a in shot.reads}
+    read |= {a.table.lower() for table in context.tables.values() for a in table.reads}
+    return [plan for name, plan in context.hidden.items() if name in read]
+
+
+def _used_sources(flows: Iterable[FlowPlan], tables: Iterable[TablePlan], context: Context) -> tuple[SourcePlan, ...]:
+    """Those that a flow, a table or a declared stream reads."""
+    used = {d for f in flows for d in (f.source, *f.joined)} | {t.source for t in tables}
+    used |= {s.source for s in context.streams.values()}
+    return tuple(p for p in context.sources.plans() if p.id in used)
+
+
+def _used_sinks(flows: Iterable[FlowPlan], shots: Iterable[OneShot], context: Context) -> tuple[SinkPlan, ...]:
+    used = {s.target for f in flows for s in f.steps} | {shot.sink for shot in shots}
+    return tuple(p for p in context.sinks.plans() if p.id in used)

@@ -1,0 +1,88 @@
+"""Aggregates and window functions stand only where they mean something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from millpond.errors import Problem
+from millpond.plan.bound import BoundSelect
+from millpond.plan.checks.subject import Subject
+from millpond.plan.context import Planned
+from millpond.plan.functions import aggregates_in, function_name, is_aggregate, is_ranking, parts
+from millpond.sql.statements import CreateStream
+
+
+def check(subject: Subject) -> Iterator[Problem]:
+    for planned, select in subject.selects():
+        yield from _in_clauses(subject, select)
+        yield from _nested(subject, select)
+        yield from _rankings(subject, select)
+        yield from _over_streams(subject, planned, select)
+
+
+def _in_clauses(subject: Subject, select: BoundSelect) -> Iterator[Problem]:
+    where = select.node.args.get("where")
+    joins = [j.args["on"] for j in select.node.args.get("joins") or () if j.args.get("on") is not None]
+    clauses = [("WHERE", where.this)] if where is not None else []
+    clauses += [("ON", on) for on in joins] + [("GROUP BY", g) for g in select.groups]
+    for word, expr in clauses:
+        for call in aggregates_in(expr):
+            hint = "Write the condition in HAVING." if word == "WHERE" else "Compute it in a subquery or table first."
+            name = function_name(_inner(call)).upper()
+            yield subject.problem("MP220", f"The aggregate {name} cannot stand in {word}.", call, hint)
+
+
+def _inner(call: exp.Expr) -> exp.Expr:
+    return next((n for n in call.walk() if is_aggregate(n)), call)
+
+
+def _nested(subject: Subject, select: BoundSelect) -> Iterator[Problem]:
+    for output in select.outputs or ():
+        for call in aggregates_in(output.expr):
+            outer = _inner(call)
+            for child in outer.iter_expressions():
+                for inner in aggregates_in(child):
+                    message = f"{function_name(_inner(inner)).upper()} stands inside {function_name(outer).upper()}."
+                    yield subject.problem(
+                        "MP220", message, inner, "Compute the inner one in a table or subquery first."
+                    )
+
+
+def _rankings(subject: Subject, select: BoundSelect) -> Iterator[Problem]:
+    for output in select.outputs or ():
+        for node in parts(output.expr):
+            if is_ranking(node) and not _before_over(node):
+                name = function_name(node).upper()
+                yield subject.problem(
+                    "MP220", f"{name} needs OVER (...).", node, f"Write {name}() OVER (ORDER BY ...)."
+                )
+
+
+def _before_over(node: exp.Expr) -> bool:
+    parent = node.parent
+    while isinstance(parent, exp.IgnoreNulls | exp.RespectNulls):
+        parent = parent.parent
+    return isinstance(parent, exp.Window)
+
+
+def _over_streams(subject: Subject, planned: Planned, select: BoundSelect) -> Iterator[Problem]:
+    if not select.streams:
+        return
+    for output in select.outputs or ():
+        for node in parts(output.expr):
+            if isinstance(node, exp.Window):
+                message = "A window function with OVER cannot run over a stream: its rows are never all there."
+                hint = "Keep the events in a table (CREATE TABLE t AS SELECT ...) and query that."
+                yield subject.problem("MP220", message, node, hint)
+    folded = select.grouped or select.node.args.get("distinct") is not None
+    if folded and isinstance(planned.statement, CreateStream):
+        name = planned.statement.name
+        message = f"Stream '{name}' cannot group or aggregate: aggregates of a stream live in tables."
+        hint = f"Write CREATE TABLE {name} AS SELECT ...; a table can be read by every statement."
+        yield subject.problem("MP220", message, name.place, hint)
+    elif folded and select.inner:
+        message = "An aggregate over a stream cannot stand in a subquery."
+        hint = "Make it a table, CREATE TABLE t AS SELECT ... GROUP BY ...; and read the table."
+        yield subject.problem("MP220", message, select.node, hint)

@@ -1,0 +1,104 @@
+"""What goes into a table must fit it: number of columns, types, NOT NULL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.errors import Problem
+from millpond.expressions.types import assignable
+from millpond.plan.checks.subject import Subject
+from millpond.plan.context import Planned
+from millpond.plan.model import TableKind
+from millpond.plan.typed import type_of
+from millpond.schema import Column, Schema, type_name
+from millpond.sql import nodes
+from millpond.sql.statements import Insert, Update, Upsert
+
+
+def check(subject: Subject) -> Iterator[Problem]:
+    for planned in subject.planned:
+        schema = _target(subject, planned)
+        if schema is None:
+            continue
+        if isinstance(planned.statement, Insert | Upsert):
+            yield from _inserted(subject, planned, schema)
+        elif isinstance(planned.statement, Update):
+            for name, value in planned.assignments:
+                if name in schema:
+                    yield from _fits(subject, value, schema[name])
+
+
+def _target(subject: Subject, planned: Planned) -> Schema | None:
+    table = subject.tables.get(planned.target.lower())
+    return table.spec.schema if table is not None and table.kind is TableKind.DECLARED else None
+
+
+def _inserted(subject: Subject, planned: Planned, schema: Schema) -> Iterator[Problem]:
+    names = planned.columns
+    for row in planned.rows:
+        if len(row) != len(names):
+            yield _count(subject, planned, len(row), row[0] if row else None)
+            continue
+        for name, value in zip(names, row, strict=True):
+            if name in schema:
+                yield from _fits(subject, value, schema[name])
+    outputs = planned.bound.outputs if planned.bound else None
+    if outputs is None:
+        yield from _omitted(subject, planned, schema)
+        return
+    if len(outputs) != len(names):
+        yield _count(subject, planned, len(outputs), None)
+        return
+    for name, output in zip(names, outputs, strict=True):
+        if name in schema:
+            yield from _fits(subject, output.expr, schema[name])
+    yield from _omitted(subject, planned, schema)
+
+
+def _count(subject: Subject, planned: Planned, given: int, at: exp.Expr | None) -> Problem:
+    statement = planned.statement
+    assert isinstance(statement, Insert | Upsert)
+    wanted = ", ".join(planned.columns)
+    listed = "the list names" if statement.columns is not None else f"table '{planned.target}' has"
+    message = f"{given} values are given, but {listed} {len(planned.columns)} columns."
+    place = at if at is not None else statement.target.place
+    return subject.problem("MP207", message, place, f"Give a value for each of: {wanted}.")
+
+
+def _fits(subject: Subject, value: exp.Expr, column: Column) -> Iterator[Problem]:
+    if isinstance(value, nodes.Default):
+        if column.default is None and not column.nullable:
+            message = f"Column '{column.name}' is NOT NULL and has no default."
+            yield subject.problem("MP225", message, value, "Write a value instead of DEFAULT.")
+        return
+    found = type_of(value)
+    if found is None or column.type is None:
+        return
+    if pa.types.is_null(found):
+        if not column.nullable and isinstance(value, exp.Null):
+            message = f"Column '{column.name}' is NOT NULL."
+            yield subject.problem("MP225", message, value, "Write a value, or DEFAULT if it has one.")
+        return
+    if not assignable(found, column.type):
+        message = f"{type_name(found)} does not fit column '{column.name}' of type {type_name(column.type)}."
+        yield subject.problem("MP206", message, value, f"Cast it: CAST(... AS {type_name(column.type)}).")
+
+
+def _omitted(subject: Subject, planned: Planned, schema: Schema) -> Iterator[Problem]:
+    """Columns that get no value must be able to do without; a partial UPSERT of rows there already keeps theirs."""
+    given = {n.lower() for n in planned.columns}
+    statement = planned.statement
+    assert isinstance(statement, Insert | Upsert)
+    place = statement.target.place
+    for column in schema:
+        if column.name.lower() in given:
+            continue
+        if column.name in schema.key:
+            message = f"Key column '{column.name}' of table '{planned.target}' gets no value."
+            yield subject.problem("MP208", message, place, f"Add {column.name} to the columns.")
+        elif not column.nullable and column.default is None and isinstance(statement, Insert):
+            message = f"Column '{column.name}' of table '{planned.target}' is NOT NULL and gets no value."
+            yield subject.problem("MP225", message, place, f"Add {column.name} to the columns, or give it a DEFAULT.")

@@ -1,0 +1,64 @@
+"""Values that are compared must be comparable, and conditions must be BOOLEAN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.errors import Problem
+from millpond.expressions.types import comparable
+from millpond.plan.checks.subject import Subject
+from millpond.plan.typed import type_of
+from millpond.schema import type_name
+
+COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ)
+
+
+def check(subject: Subject) -> Iterator[Problem]:
+    for tree in subject.trees():
+        for node in tree.walk():
+            for left, right in _pairs(node):
+                yield from _compared(subject, node, left, right)
+            if (condition := _condition(node)) is not None:
+                yield from _boolean(subject, condition)
+
+
+def _pairs(node: exp.Expr) -> list[tuple[exp.Expr, exp.Expr]]:
+    """The values that a node compares with each other."""
+    if isinstance(node, COMPARISONS):
+        right = node.expression
+        inner = right.this if isinstance(right, exp.Any | exp.All) else right
+        return [(node.this, inner)]
+    if isinstance(node, exp.Between):
+        return [(node.this, node.args["low"]), (node.this, node.args["high"])]
+    if isinstance(node, exp.In):
+        query = node.args.get("query")
+        return [(node.this, value) for value in ([query] if query is not None else node.expressions)]
+    return []
+
+
+def _compared(subject: Subject, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Iterator[Problem]:
+    first, second = type_of(left), type_of(right)
+    if first is None or second is None or comparable(first, second):
+        return
+    message = f"{type_name(first)} cannot be compared with {type_name(second)}."
+    yield subject.problem("MP206", message, node, f"Cast one of them: CAST(... AS {type_name(first)}).")
+
+
+def _condition(node: exp.Expr) -> exp.Expr | None:
+    """The expression that a node takes as a condition."""
+    if isinstance(node, exp.Where | exp.Having):
+        return node.this if isinstance(node.this, exp.Expr) else None
+    if isinstance(node, exp.Join):
+        return node.args.get("on")
+    return None
+
+
+def _boolean(subject: Subject, condition: exp.Expr) -> Iterator[Problem]:
+    found = type_of(condition)
+    if found is None or pa.types.is_boolean(found) or pa.types.is_null(found):
+        return
+    message = f"A condition must be BOOLEAN, but this is {type_name(found)}."
+    yield subject.problem("MP206", message, condition, "Compare it with something, such as <> 0.")

@@ -1,0 +1,38 @@
+"""A DEFAULT fits its column and names no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.errors import Problem
+from millpond.expressions.types import assignable
+from millpond.plan.checks.subject import Subject
+from millpond.plan.typed import type_of
+from millpond.schema import type_name
+from millpond.sql.statements import ColumnDef, CreateStream, CreateTable
+
+
+def check(subject: Subject) -> Iterator[Problem]:
+    for statement in subject.statements:
+        if isinstance(statement, CreateTable | CreateStream):
+            for column in statement.columns or ():
+                if column.default is not None:
+                    yield from _column(subject, column, column.default)
+
+
+def _column(subject: Subject, column: ColumnDef, default: exp.Expression) -> Iterator[Problem]:
+    if default.find(exp.Column, exp.Query) is not None:
+        message = f"The default of '{column.name}' must be a constant."
+        yield subject.problem("MP225", message, default, "A default names no columns and no tables.")
+        return
+    found = type_of(default)
+    if found is not None and pa.types.is_null(found):
+        if not column.nullable:
+            message = f"Column '{column.name}' is NOT NULL, but its default is NULL."
+            yield subject.problem("MP225", message, default, "Give another default, or leave NOT NULL out.")
+    elif found is not None and not assignable(found, column.type):
+        message = f"The default of '{column.name}' is {type_name(found)}, which does not fit {type_name(column.type)}."
+        yield subject.problem("MP225", message, default, f"Write a default of type {type_name(column.type)}.")

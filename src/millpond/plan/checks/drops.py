@@ -1,0 +1,59 @@
+"""DROP, DESCRIBE and CREATE INDEX name something that is there and can take it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millpond.errors import Problem
+from millpond.plan.checks.subject import Subject
+from millpond.sql.statements import CreateIndex, CreateStream, CreateTable, Describe, Drop, Name, Statement
+from millpond.suggest import did_you_mean
+
+
+def check(subject: Subject) -> Iterator[Problem]:
+    declared: dict[str, Statement] = {}
+    for statement in subject.statements:
+        if isinstance(statement, CreateStream | CreateTable):
+            declared[statement.name.key] = statement
+        elif isinstance(statement, Drop):
+            yield from _drop(subject, statement, declared)
+        elif isinstance(statement, Describe):
+            yield from _known(subject, statement.name)
+        elif isinstance(statement, CreateIndex):
+            yield from _index(subject, statement)
+
+
+def _drop(subject: Subject, statement: Drop, declared: dict[str, Statement]) -> Iterator[Problem]:
+    if statement.kind.upper() == "INDEX":
+        return
+    name = statement.name
+    created = declared.pop(name.key, None)
+    if created is not None:
+        message = f"'{name}' is created in line {created.place.line} and dropped here: the file says both."
+        yield subject.problem("MP223", message, name.place, "Remove one of the two statements.")
+    elif not statement.if_exists and subject.catalog.declaration(name.text) is None:
+        hint = did_you_mean(name.text, subject.catalog) or f"Write DROP {statement.kind.upper()} IF EXISTS {name};"
+        yield subject.problem("MP201", f"There is no stream, table or view '{name}'.", name.place, hint)
+
+
+def _known(subject: Subject, name: Name) -> Iterator[Problem]:
+    if subject.catalog.find(name.text) is None:
+        hint = did_you_mean(name.text, subject.catalog) or "SHOW TABLES; lists them."
+        yield subject.problem("MP201", f"There is no stream, table or view '{name}'.", name.place, hint)
+
+
+def _index(subject: Subject, statement: CreateIndex) -> Iterator[Problem]:
+    yield from _known(subject, statement.table)
+    relation = subject.catalog.find(statement.table.text)
+    if relation is None:
+        return
+    if relation.is_stream:
+        message = f"An index needs a table, but '{statement.table}' is a stream."
+        yield subject.problem("MP215", message, statement.table.place, "Keep the stream in a table first.")
+        return
+    for column in statement.columns:
+        if relation.columns is not None and column.text not in relation.columns:
+            names = relation.columns.names
+            hint = did_you_mean(column.text, names) or f"There are: {', '.join(names)}."
+            message = f"Table '{relation.name}' has no column '{column}'."
+            yield subject.problem("MP202", message, column.place, hint)

@@ -1,0 +1,23 @@
+"""Functions exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from millpond.errors import Problem
+from millpond.plan.checks.subject import Subject
+from millpond.plan.function_names import FUNCTIONS
+from millpond.plan.functions import function_name
+from millpond.suggest import did_you_mean
+
+
+def check(subject: Subject) -> Iterator[Problem]:
+    for tree in subject.trees():
+        for node in tree.find_all(exp.Anonymous, exp.AnonymousAggFunc):
+            name = function_name(node)
+            if name in FUNCTIONS or isinstance(node.parent, exp.Hint):
+                continue
+            hint = did_you_mean(name, FUNCTIONS) or "Millpond has the functions of Spark SQL."
+            yield subject.problem("MP219", f"There is no function '{name}'.", node, hint)

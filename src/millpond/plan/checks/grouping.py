@@ -1,0 +1,46 @@
+"""With GROUP BY or an aggregate every column is grouped or aggregated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from millpond.errors import Problem
+from millpond.plan.bound import BoundSelect
+from millpond.plan.checks.subject import Subject
+from millpond.plan.functions import WRAPPERS, is_aggregate
+
+
+def check(subject: Subject) -> Iterator[Problem]:
+    for _, select in subject.selects():
+        if not select.grouped or select.outputs is None:
+            continue
+        for expr in _places(select):
+            for column in _ungrouped(expr, select):
+                yield _problem(subject, column, select)
+
+
+def _places(select: BoundSelect) -> list[exp.Expr]:
+    places = [o.expr for o in select.outputs or ()]
+    if (having := select.node.args.get("having")) is not None:
+        places.append(having.this)
+    if (order := select.node.args.get("order")) is not None:
+        places += [o.this for o in order.expressions]
+    return places
+
+
+def _ungrouped(expr: exp.Expr, select: BoundSelect) -> Iterator[exp.Column]:
+    def ends(node: exp.Expr) -> bool:
+        return isinstance(node, (exp.Query, *WRAPPERS)) or is_aggregate(node) or node in select.groups
+
+    for node in expr.walk(bfs=False, prune=ends):
+        if isinstance(node, exp.Column) and node not in select.groups and select.scope.item(node.table or " "):
+            yield node
+
+
+def _problem(subject: Subject, column: exp.Column, select: BoundSelect) -> Problem:
+    shown = column.name if column.table.startswith("_") else f"{column.table}.{column.name}"
+    message = f"Column '{column.name}' is neither grouped nor aggregated."
+    add = f"Add {shown} to GROUP BY" if select.groups else f"Add GROUP BY {shown}"
+    return subject.problem("MP210", message, column, f"{add}, or aggregate it: MAX({shown}).")

@@ -1,0 +1,43 @@
+"""Keys: UPSERT needs one, and a key can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from millpond.errors import Problem
+from millpond.plan.checks.subject import Subject
+from millpond.plan.model import TableKind
+from millpond.schema import type_name
+from millpond.sql.statements import CreateTable, Upsert
+
+
+def check(subject: Subject) -> Iterator[Problem]:
+    for planned in subject.planned:
+        if isinstance(planned.statement, Upsert):
+            yield from _upsert(subject, planned.statement)
+        elif isinstance(planned.statement, CreateTable):
+            yield from _types(subject, planned.statement)
+
+
+def _upsert(subject: Subject, statement: Upsert) -> Iterator[Problem]:
+    table = subject.tables.get(statement.target.key)
+    if table is None or table.kind is not TableKind.DECLARED or table.spec.schema.key or statement.on is not None:
+        return
+    message = f"UPSERT into '{table.name}' cannot tell which row to replace: the table has no PRIMARY KEY."
+    hint = "Declare a PRIMARY KEY, or add ON with a condition that finds the row."
+    yield subject.problem("MP208", message, statement.target.place, hint)
+
+
+def _types(subject: Subject, statement: CreateTable) -> Iterator[Problem]:
+    table = subject.tables.get(statement.name.key)
+    if table is None:
+        return
+    schema = table.spec.schema
+    for name in schema.key:
+        column = schema.get(name)
+        if column is not None and column.type is not None and pa.types.is_nested(column.type):
+            message = f"{type_name(column.type)} cannot be a key, but '{name}' is one."
+            place = next((n.place for n in statement.key if n.key == name.lower()), statement.name.place)
+            yield subject.problem("MP208", message, place, "Use columns of simple types as the key.")

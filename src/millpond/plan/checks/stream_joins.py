@@ -1,0 +1,102 @@
+"""Joins of two streams need a time bound; joins that keep a table's rows emit them in every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.errors import Problem
+from millpond.plan.bound import BoundSelect
+from millpond.plan.checks.subject import Subject
+from millpond.plan.scope import Item
+from millpond.plan.typed import type_of
+
+BOUNDS = (exp.Between, exp.GT, exp.GTE, exp.LT, exp.LTE)
+
+
+def check(subject: Subject) -> Iterator[Problem]:
+    for _, select in subject.selects():
+        if not select.streams:
+            continue
+        for join in select.node.args.get("joins") or ():
+            right = next((i for i in select.scope.items if i.node is join.this), None)
+            if right is None:
+                continue
+            left = select.scope.items[: _position(select, right)]
+            streams = [i for i in left if i.drivers]
+            if right.drivers and streams:
+                yield from _two_streams(subject, select, join, streams[0], right)
+            elif right.drivers or streams:
+                yield from _keeps_table(subject, join, left, right)
+
+
+def _position(select: BoundSelect, item: Item) -> int:
+    return next(n for n, i in enumerate(select.scope.items) if i is item)
+
+
+def _side(join: exp.Join) -> str:
+    return str(join.args.get("side") or "").upper()
+
+
+def _two_streams(subject: Subject, select: BoundSelect, join: exp.Join, left: Item, right: Item) -> Iterator[Problem]:
+    side = _side(join)
+    if side in ("RIGHT", "FULL"):
+        message = f"{side} JOIN of two streams cannot be answered: a missing partner may still come."
+        yield subject.problem("MP218", message, join.this, "Use JOIN, or LEFT JOIN with a time bound.")
+        return
+    if _is_bounded(select, join, left, right):
+        return
+    message = f"{left.label} joins {_small(right.label)} without a time bound."
+    a, b = _time(left), _time(right)
+    hint = f"Add AND {b} BETWEEN {a} - INTERVAL 10 SECONDS AND {a}"
+    if side == "LEFT":
+        message += " A LEFT JOIN would have to wait for ever."
+        yield subject.problem("MP203", message, join.this, hint)
+    else:
+        message += " All events of both would have to be remembered."
+        yield subject.warning("MP203", message, join.this, hint)
+
+
+def _small(label: str) -> str:
+    return label[0].lower() + label[1:]
+
+
+def _time(item: Item) -> str:
+    """The column that carries an item's time, as the user would write it."""
+    watermark = item.relation.watermark if item.relation is not None else None
+    times = [c.name for c in item.columns or () if c.type is not None and pa.types.is_timestamp(c.type)]
+    name = watermark.column.text if watermark is not None else (times[0] if times else "ts")
+    return name if item.alias.startswith("_") else f"{item.alias}.{name}"
+
+
+def _is_bounded(select: BoundSelect, join: exp.Join, left: Item, right: Item) -> bool:
+    """Whether ON or WHERE compares the order of a time of one side with a time of the other."""
+    where = select.node.args.get("where")
+    for clause in (join.args.get("on"), where):
+        for node in clause.find_all(*BOUNDS) if clause is not None else ():
+            columns = list(node.find_all(exp.Column))
+            sides = {c.table for c in columns if _is_time(c)}
+            if left.alias in sides and right.alias in sides:
+                return True
+    return False
+
+
+def _is_time(column: exp.Column) -> bool:
+    found = type_of(column)
+    return found is None or pa.types.is_temporal(found)
+
+
+def _keeps_table(subject: Subject, join: exp.Join, left: list[Item], right: Item) -> Iterator[Problem]:
+    """The side whose unmatched rows the join keeps, if it is a table's."""
+    side = _side(join)
+    kept: Item | None = None
+    if side in ("RIGHT", "FULL") and not right.drivers:
+        kept = right
+    elif side in ("LEFT", "FULL") and right.drivers and left:
+        kept = left[0]
+    if kept is None or str(join.args.get("kind") or "").upper() in ("SEMI", "ANTI"):
+        return
+    message = f"This {side} JOIN emits the unmatched rows of {_small(kept.label)} in every batch."
+    yield subject.warning("MP216", message, join.this, "Use JOIN or LEFT JOIN from the stream if that is not meant.")

@@ -1,0 +1,53 @@
+"""What the checks look at: a file after binding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from millpond.errors import Problem, Severity
+from millpond.plan.bound import BoundSelect
+from millpond.plan.catalog import Catalog
+from millpond.plan.context import Planned
+from millpond.plan.findings import At, Findings
+from millpond.plan.model import FlowPlan, SinkPlan, TablePlan
+from millpond.plan.sources import Sources
+from millpond.settings import Settings
+from millpond.sql.statements import Statement
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A bound file. `planned` has the statements that read or change something, in order; `statements` has all."""
+
+    statements: tuple[Statement, ...]
+    planned: tuple[Planned, ...]
+    flows: tuple[FlowPlan, ...]
+    tables: Mapping[str, TablePlan]
+    sinks: Mapping[str, SinkPlan]
+    sources: Sources
+    catalog: Catalog
+    settings: Settings
+    findings: Findings
+
+    def selects(self) -> Iterator[tuple[Planned, BoundSelect]]:
+        """Every SELECT of every statement, subqueries too."""
+        return ((p, s) for p in self.planned if p.bound is not None for s in p.bound.selects)
+
+    def trees(self) -> Iterator[exp.Expr]:
+        """Every bound tree: queries, and the values and conditions of statements that are none."""
+        for planned in self.planned:
+            if planned.bound is not None:
+                yield planned.bound.query
+            elif planned.condition is not None:
+                yield planned.condition
+            for row in planned.rows:
+                yield from row
+
+    def problem(self, code: str, message: str, at: At, hint: str = "", severity: Severity = Severity.ERROR) -> Problem:
+        return Problem(code, message, self.findings.place(at), hint, severity)
+
+    def warning(self, code: str, message: str, at: At, hint: str = "") -> Problem:
+        return self.problem(code, message, at, hint, Severity.WARNING)

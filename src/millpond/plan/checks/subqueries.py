@@ -1,0 +1,40 @@
+"""Subqueries yield as many columns as their place takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from millpond.errors import Problem
+from millpond.plan.bound import BoundSelect
+from millpond.plan.checks.subject import Subject
+
+RELATION_PLACES = (exp.From, exp.Join, exp.Subquery, exp.SetOperation, exp.CTE, exp.Lateral, exp.Exists)
+
+
+def check(subject: Subject) -> Iterator[Problem]:
+    for _, select in subject.selects():
+        wanted = _wanted(select.node)
+        if wanted is None or select.outputs is None or len(select.outputs) == wanted:
+            continue
+        message = f"This subquery yields {len(select.outputs)} columns, but {wanted} can stand here."
+        yield subject.problem("MP224", message, _at(select), f"Select {'one column' if wanted == 1 else wanted}.")
+
+
+def _at(select: BoundSelect) -> exp.Expr:
+    assert select.outputs is not None
+    return select.outputs[-1].expr if select.outputs else select.node
+
+
+def _wanted(node: exp.Expr) -> int | None:
+    """How many columns the place of a query takes; None where any number is right."""
+    parent = node.parent
+    while isinstance(parent, exp.Subquery):
+        node, parent = parent, parent.parent
+    if parent is None or isinstance(parent, RELATION_PLACES):
+        return None
+    if isinstance(parent, exp.In):
+        left = parent.this
+        return len(left.expressions) if isinstance(left, exp.Tuple) else 1
+    return 1

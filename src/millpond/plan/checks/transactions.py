@@ -1,0 +1,53 @@
+"""BEGIN ... COMMIT: paired, not nested, and either one-shot statements or those of one stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millpond.errors import Problem
+from millpond.plan.checks.subject import Subject
+from millpond.plan.transactions import Block, blocks_of
+from millpond.sql.statements import Begin, Commit, Delete, Insert, Rollback, Statement, Update, Upsert
+
+CHANGES = (Insert, Upsert, Update, Delete)
+
+
+def check(subject: Subject) -> Iterator[Problem]:
+    yield from _pairing(subject)
+    for block in blocks_of(subject.statements):
+        yield from _content(subject, block)
+
+
+def _pairing(subject: Subject) -> Iterator[Problem]:
+    opened: Statement | None = None
+    for statement in subject.statements:
+        if isinstance(statement, Begin):
+            if opened is not None:
+                message = f"A transaction is open already, since line {opened.place.line}."
+                yield subject.problem("MP217", message, statement.place, "End it first: COMMIT;")
+            opened = opened or statement
+        elif isinstance(statement, Commit | Rollback):
+            if opened is None:
+                word = "COMMIT" if isinstance(statement, Commit) else "ROLLBACK"
+                yield subject.problem("MP217", f"{word} has no BEGIN before it.", statement.place, "Add BEGIN;")
+            opened = None
+    if opened is not None:
+        yield subject.problem("MP217", "This transaction never ends.", opened.place, "Add COMMIT;")
+
+
+def _content(subject: Subject, block: Block) -> Iterator[Problem]:
+    drivers = {id(p.statement): p.drivers for p in subject.planned}
+    kinds: set[tuple[str, ...]] = set()
+    for statement in block.statements:
+        if not isinstance(statement, CHANGES):
+            message = "Only INSERT, UPSERT, UPDATE and DELETE can stand in a transaction."
+            yield subject.problem("MP217", message, statement.place, "Write it before BEGIN or after COMMIT.")
+            continue
+        kinds.add(drivers.get(id(statement), ()))
+        if len(kinds) > 1:
+            message = "A transaction holds statements without a stream, or statements of one stream; this mixes them."
+            yield subject.problem("MP217", message, statement.place, "Give it a transaction of its own.")
+            break
+    if block.undone:
+        message = "This transaction ends with ROLLBACK: it changes nothing."
+        yield subject.warning("MP223", message, block.begin.place, "End it with COMMIT if it is meant to.")

@@ -1,0 +1,61 @@
+"""Windows: over a stream, one per query, on a TIMESTAMP, closed by a watermark when they go to a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.errors import Problem
+from millpond.plan.bound import BoundSelect
+from millpond.plan.checks.subject import Subject
+from millpond.plan.context import Planned
+from millpond.plan.model import StepKind
+from millpond.plan.typed import type_of
+from millpond.schema import type_name
+from millpond.sql import nodes
+
+
+def check(subject: Subject) -> Iterator[Problem]:
+    for planned, select in subject.selects():
+        windows = [g for g in select.groups if isinstance(g, nodes.Window)]
+        if not windows:
+            continue
+        if len(windows) > 1:
+            yield subject.problem("MP211", "A query can have one window.", windows[1], "Remove one of them.")
+        if not select.streams:
+            if not any(i.loose for i in select.scope.items):
+                hint = "Group a table by date_trunc('MINUTE', ts) or the like."
+                yield subject.problem("MP211", "A window needs a stream, but this reads tables.", windows[0], hint)
+            continue
+        yield from _column(subject, windows[0], select)
+        yield from _emitted(subject, planned, windows[0], select)
+
+
+def _column(subject: Subject, window: nodes.Window, select: BoundSelect) -> Iterator[Problem]:
+    column = window.args.get("column")
+    if column is None:
+        if not _watermarked(select):
+            hint = "Name the column, TUMBLING(ts, INTERVAL 1 MINUTE), or declare WATERMARK FOR ts on the stream."
+            yield subject.problem("MP211", "This window has no column: the stream has no watermark.", window, hint)
+        return
+    found = type_of(column)
+    if found is not None and not pa.types.is_timestamp(found):
+        message = f"A window needs a TIMESTAMP, but '{_name(column)}' is {type_name(found)}."
+        yield subject.problem("MP211", message, column, "Cast it: CAST(... AS TIMESTAMP).")
+
+
+def _name(column: exp.Expr) -> str:
+    return column.name or "the expression"
+
+
+def _watermarked(select: BoundSelect) -> bool:
+    return any(i.relation is not None and i.relation.watermark is not None for i in select.streams)
+
+
+def _emitted(subject: Subject, planned: Planned, window: nodes.Window, select: BoundSelect) -> Iterator[Problem]:
+    if planned.kind is StepKind.SINK and not _watermarked(select):
+        message = "A window into a sink is emitted when the watermark reaches its end, but the stream has none."
+        hint = "Declare it on the stream: WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS."
+        yield subject.problem("MP211", message, window, hint)

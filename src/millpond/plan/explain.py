@@ -1,0 +1,217 @@
+"""The plan told: as text for people, as JSON for programs; never with a secret in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from millpond.plan.flows import INTO_TABLES
+from millpond.plan.model import (
+    Access,
+    FlowPlan,
+    OneShot,
+    Plan,
+    SinkPlan,
+    SourcePlan,
+    Step,
+    StepKind,
+    TableKind,
+    TablePlan,
+)
+from millpond.schema import Schema, type_name
+
+# How a table gets its rows, said in a sentence.
+ORIGINS = {
+    TableKind.DECLARED: "by statements",
+    TableKind.LOADED: "loaded from {source}{watch}",
+    TableKind.AGGREGATE: "kept up to date by the flow {flow}",
+    TableKind.VIEW: "a view, refreshed {refresh}",
+    TableKind.HIDDEN: "loaded from {source}{watch}, for the statements that read it",
+    TableKind.SYSTEM: "by Millpond: records and rows that were refused",
+}
+
+VERBS = {
+    StepKind.INSERT: "insert into",
+    StepKind.UPSERT: "upsert into",
+    StepKind.UPDATE: "update",
+    StepKind.DELETE: "delete from",
+    StepKind.AGGREGATE: "aggregate into",
+    StepKind.APPEND: "append to",
+    StepKind.SINK: "write to",
+}
+
+
+def explain_text(plan: Plan) -> str:
+    """The plan for people: what is read, kept, driven and written, and why."""
+    sections = (
+        ("Sources", [_source_line(s) for s in plan.sources]),
+        ("Tables, in the order in which they are made", [line for t in plan.tables for line in _table_lines(t, plan)]),
+        ("First, once", [_shot_line(s, plan) for s in plan.one_shots if not s.late]),
+        ("Flows, in the order in which they catch up", [line for f in plan.flows for line in _flow_lines(f, plan)]),
+        ("After the flows have caught up", [_shot_line(s, plan) for s in plan.one_shots if s.late]),
+        ("Sinks", [f"{s.spec.shown}  {s.type}, {s.guarantee}" for s in plan.sinks]),
+        ("To know", [line for p in plan.problems for line in str(p).splitlines()]),
+    )
+    parts = [f"{title}\n" + "\n".join(f"  {line}" for line in lines) for title, lines in sections if lines]
+    return "\n\n".join([f"Plan of {plan.name}", *parts])
+
+
+def _source_line(source: SourcePlan) -> str:
+    columns = _columns(source.columns)
+    how = "declared" if source.declared else "found"
+    told = f"{how}: {columns}" if columns else "columns not known yet"
+    return f"{source.name}  {source.spec.shown}, {source.mode}; {told}"
+
+
+def _columns(schema: Schema | None) -> str:
+    return ", ".join(f"{c.name} {type_name(c.type)}" for c in schema) if schema is not None else ""
+
+
+def _table_lines(table: TablePlan, plan: Plan) -> Iterator[str]:
+    key = f"key ({', '.join(table.spec.schema.key)})" if table.spec.schema.key else "no key"
+    yield f"{table.name}  {key}, {table.spec.backend}; {_origin(table, plan)}"
+    if table.spec.schema.columns:
+        yield f"  columns: {_columns(table.spec.schema)}"
+    for index in table.spec.indexes:
+        yield f"  index ({', '.join(index)})"
+    yield from (f"  {_access(a)}" for a in table.reads)
+
+
+def _origin(table: TablePlan, plan: Plan) -> str:
+    source = plan.source(table.source).spec.shown if table.source else ""
+    flow = next((f.name for f in plan.flows for s in f.steps if s.target == table.name), "")
+    watch = ", compared again whenever it changes" if table.watch else ", compared at each start"
+    return ORIGINS[table.kind].format(source=source, watch=watch, flow=flow, refresh=table.refresh)
+
+
+def _access(access: Access) -> str:
+    return f"reads {access.table} as a {access.how}: {access.reason}"
+
+
+def _flow_lines(flow: FlowPlan, plan: Plan) -> Iterator[str]:
+    watermark = f", watermark on {flow.watermark.column}" if flow.watermark else ""
+    yield f"{flow.name}  {_driver(flow, plan)}{watermark}"
+    for number, step in enumerate(flow.steps, 1):
+        yield f"  {number}. {VERBS[step.kind]} {_target(step, plan)}  (line {step.place.line})"
+        if step.aggregate is not None:
+            yield f"     {_merging(step)}"
+        yield from (f"     {_access(a)}" for a in step.reads)
+
+
+def _driver(flow: FlowPlan, plan: Plan) -> str:
+    known = {s.id: s.spec.shown for s in plan.sources}
+    return " joined with ".join(known.get(d, d) for d in (flow.source, *flow.joined))
+
+
+def _merging(step: Step) -> str:
+    assert step.aggregate is not None
+    count = len(step.aggregate.groups)
+    by = f"by {count} group column{'s' if count != 1 else ''}" if count else "into one row"
+    return f"each batch is summed up by Spark and merged {by}; running values are in {step.aggregate.companion}"
+
+
+def _target(step: Step, plan: Plan) -> str:
+    return step.target if step.kind in INTO_TABLES else plan.sink(step.target).spec.shown
+
+
+def _shot_line(shot: OneShot, plan: Plan) -> str:
+    words = type(shot.statement).__name__.upper()
+    sink = f" to {plan.sink(shot.sink).spec.shown}" if shot.sink and any(s.id == shot.sink for s in plan.sinks) else ""
+    when = "at each start" if shot.repeat else "once"
+    block = f", in transaction {shot.transaction}" if shot.transaction is not None else ""
+    reads = "".join(f"; {_access(a)}" for a in shot.reads)
+    return f"line {shot.place.line}: {words}{sink}, {when}{block}{reads}"
+
+
+def explain_json(plan: Plan) -> dict[str, Any]:
+    """The plan for programs."""
+    return {
+        "name": plan.name,
+        "sources": [_source_json(s) for s in plan.sources],
+        "streams": [
+            {"name": s.name, "source": s.source, "derived": s.derived, "columns": _columns_json(s.columns)}
+            for s in plan.streams
+        ],
+        "tables": [_table_json(t) for t in plan.tables],
+        "flows": [_flow_json(f) for f in plan.flows],
+        "one_shots": [_shot_json(s) for s in plan.one_shots],
+        "sinks": [_sink_json(s) for s in plan.sinks],
+        "problems": [p.as_json() for p in plan.problems],
+    }
+
+
+def _columns_json(schema: Schema | None) -> list[dict[str, Any]] | None:
+    if schema is None:
+        return None
+    return [{"name": c.name, "type": type_name(c.type), "nullable": c.nullable} for c in schema]
+
+
+def _source_json(source: SourcePlan) -> dict[str, Any]:
+    return {
+        "id": source.id,
+        "name": source.name,
+        "type": source.type,
+        "mode": str(source.mode),
+        "uri": source.spec.shown,
+        "declared": source.declared,
+        "columns": _columns_json(source.columns),
+    }
+
+
+def _table_json(table: TablePlan) -> dict[str, Any]:
+    return {
+        "name": table.name,
+        "kind": str(table.kind),
+        "backend": table.spec.backend,
+        "key": list(table.spec.schema.key),
+        "columns": _columns_json(table.spec.schema),
+        "indexes": [list(i) for i in table.spec.indexes],
+        "source": table.source,
+        "watch": table.watch,
+        "refresh": table.refresh or None,
+        "reads": _reads_json(table.reads),
+        "hidden": table.spec.hidden,
+    }
+
+
+def _reads_json(reads: Iterable[Access]) -> list[dict[str, str]]:
+    return [{"table": a.table, "how": str(a.how), "reason": a.reason} for a in reads]
+
+
+def _flow_json(flow: FlowPlan) -> dict[str, Any]:
+    return {
+        "id": flow.id,
+        "name": flow.name,
+        "source": flow.source,
+        "joined": list(flow.joined),
+        "watermark": str(flow.watermark.column) if flow.watermark else None,
+        "statements": [_step_json(s) for s in flow.steps],
+    }
+
+
+def _step_json(step: Step) -> dict[str, Any]:
+    return {
+        "line": step.place.line,
+        "kind": str(step.kind),
+        "target": step.target,
+        "columns": _columns_json(step.schema),
+        "groups": list(step.aggregate.groups) if step.aggregate else None,
+        "reads": _reads_json(step.reads),
+    }
+
+
+def _shot_json(shot: OneShot) -> dict[str, Any]:
+    return {
+        "id": shot.id,
+        "line": shot.place.line,
+        "kind": type(shot.statement).__name__.lower(),
+        "late": shot.late,
+        "repeat": shot.repeat,
+        "transaction": shot.transaction,
+        "sink": shot.sink,
+        "reads": _reads_json(shot.reads),
+    }
+
+
+def _sink_json(sink: SinkPlan) -> dict[str, Any]:
+    return {"id": sink.id, "type": sink.type, "uri": sink.spec.shown, "guarantee": sink.guarantee}
