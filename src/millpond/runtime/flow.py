@@ -69,10 +69,7 @@ class Flow:
         """Take what the source holds now, then return; `drain`: a bounded source gives all it has."""
         assert self.reader is not None
         self.state = RUNNING
-        if drain:
-            self.reader.drain()
-        else:
-            self.reader.poll()
+        self.reader.poll(final=drain)
         self._context.notices.extend(self.reader.problems())
         self._start(once=True)
         assert self._query is not None

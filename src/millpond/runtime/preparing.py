@@ -84,7 +84,7 @@ class Preparation:
                 tx.commit()
 
     def _spec(self, table: TablePlan, step: tuple[FlowPlan, Step] | None) -> TableSpec:
-        if table.kind is TableKind.DECLARED:
+        if _is_settled(table.spec.schema):
             return table.spec
         if step is not None:
             found = self._analyzed(step[1].query, self._batch_schema(step[0]))
@@ -100,7 +100,10 @@ class Preparation:
         return replace(table.spec, schema=Schema(columns, table.spec.schema.key))
 
     def _make_companion(self, flow: FlowPlan, step: Step, plan: AggregatePlan) -> None:
-        found = self._analyzed(plan.partial, self._batch_schema(flow))
+        planned = self._context.plan.table(plan.companion)
+        found = planned.spec.schema if planned is not None else Schema(())
+        if not _is_settled(found):
+            found = self._analyzed(plan.partial, self._batch_schema(flow))
         groups = () if plan.groups else (Column(aggregate.ONE, pa.int8()),)
         schema = Schema((*groups, *found.columns), aggregate.group_columns(plan))
         self._context.store.create(TableSpec(plan.companion, schema, null_keys=True, hidden=True))
@@ -138,6 +141,11 @@ class Preparation:
 def _record_schema(source: SourcePlan) -> Schema:
     assert source.columns is not None
     return Schema((*source.columns.columns, *source.hidden, *ORDER_COLUMNS))
+
+
+def _is_settled(schema: Schema) -> bool:
+    """Whether the planner knows every type, so that Spark need not be asked."""
+    return len(schema) > 0 and all(c.type is not None and not pa.types.is_null(c.type) for c in schema)
 
 
 def _storable(type_: pa.DataType | None) -> pa.DataType | None:

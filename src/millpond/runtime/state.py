@@ -69,6 +69,7 @@ def open_state(path: Path | None, app: str) -> StateFolder:
     MP801 when another process holds it, MP802 when another app wrote it, MP803 when another version did."""
     if path is None:
         return _hold(Path(tempfile.mkdtemp(prefix="millpond-")), app, temporary=True)
+    path = path.absolute()
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -81,7 +82,7 @@ def open_existing(path: Path) -> StateFolder:
     if not (path / IDENTITY).is_file():
         hint = "Run the app first (millpond run FILE), or name its state directory with --state."
         raise StateError("MP807", f"There is no state in {path}.", hint=hint)
-    return _hold(path, None, temporary=False)
+    return _hold(path.absolute(), None, temporary=False)
 
 
 def _hold(path: Path, app: str | None, *, temporary: bool) -> StateFolder:
