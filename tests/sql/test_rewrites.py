@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlglot import exp
 
-from millpond.sql.parser import parse_script
+from millpond.sql.parser import parse_expression, parse_script
 from millpond.sql.rewrites import rewrite_any_all
 from millpond.sql.spark import render
 from millpond.sql.statements import Select
@@ -91,7 +91,7 @@ def test_as_a_value_it_is_true_false_or_null(relations: Any, op: str) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("op", "quantifier"), product(COMPARE, ("SOME", "ALL")))
+@pytest.mark.parametrize(("op", "quantifier"), list(product(COMPARE, ("SOME", "ALL"))))
 def test_in_a_filter_only_true_passes(relations: Any, op: str, quantifier: str) -> None:
     condition = f"x {op} {quantifier} (SELECT y FROM any_u WHERE any_u.k = any_t.k)"
     found = rows(relations, f"SELECT k, x FROM any_t WHERE {condition}")
@@ -104,7 +104,10 @@ def test_in_a_filter_only_true_passes(relations: Any, op: str, quantifier: str) 
 @pytest.mark.spark
 def test_membership_is_null_where_it_is_unknown(relations: Any) -> None:
     query = "SELECT y FROM any_u WHERE any_u.k = any_t.k"
-    found = rows(relations, f"SELECT k, x, x IN ({query}), x NOT IN ({query}), CASE WHEN x IN ({query}) THEN 1 ELSE 0 END FROM any_t")
+    found = rows(
+        relations,
+        f"SELECT k, x, x IN ({query}), x NOT IN ({query}), CASE WHEN x IN ({query}) THEN 1 ELSE 0 END FROM any_t",
+    )
     wanted = []
     for k, x in OUTER:
         inside = quantified(x, "=", "ANY", of_group(k))
@@ -168,6 +171,4 @@ def test_a_name_of_the_left_side_is_not_taken_for_one_of_the_subquery() -> None:
 
 
 def test_a_condition_alone_is_a_value() -> None:
-    from millpond.sql.parser import parse_expression
-
     assert render(rewrite_any_all(parse_expression("x > ALL (SELECT 1)"))).startswith("CASE WHEN EXISTS")

@@ -66,7 +66,9 @@ def test_what_is_no_type_is_refused_with_a_hint(text: str, hint: str) -> None:
     assert hint in caught.value.hint
 
 
-@pytest.mark.parametrize("text", ["", "INT INT", "ARRAY", "ARRAY<INT", "MAP<INT>", "STRUCT<INT>", "DECIMAL(x)", "INT(3)"])
+@pytest.mark.parametrize(
+    "text", ["", "INT INT", "ARRAY", "ARRAY<INT", "MAP<INT>", "STRUCT<INT>", "DECIMAL(x)", "INT(3)"]
+)
 def test_half_a_type_is_refused(text: str) -> None:
     with pytest.raises(SqlError):
         parse_type(text)

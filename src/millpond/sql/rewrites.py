@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from sqlglot import exp
@@ -43,7 +44,7 @@ def _rewritten(node: exp.Expr) -> exp.Expr | None:
     if _is_filter(node):
         return _filtering(node, quantified)
     if _rules_out_exists(node.this):
-        return _by_aggregates(node, quantified)
+        return _by_aggregates(node, quantified, _is_grouped(node))
     return _by_exists(node.this, _query_of(quantified), isinstance(quantified, exp.All), _comparison(node))
 
 
@@ -51,7 +52,7 @@ def _membership(node: exp.In) -> exp.Expr:
     """x IN (query) as a value: what x = ANY (query) is."""
     equal = exp.EQ(this=node.this.copy(), expression=exp.Any(this=node.args["query"].copy()))
     if _rules_out_exists(node.this):
-        return _by_aggregates(equal, equal.expression)
+        return _by_aggregates(equal, equal.expression, _is_grouped(node))
     return _by_exists(node.this, _query_of(equal.expression), False, _comparison(equal))
 
 
@@ -103,33 +104,54 @@ def _by_exists(
     return _case(_exists(query, decided), not for_all, _exists(query, unknown))
 
 
-def _by_aggregates(node: exp.Expr, quantified: exp.Expr) -> exp.Expr:
+def _by_aggregates(node: exp.Expr, quantified: exp.Expr, grouped: bool) -> exp.Expr:
     """The same without EXISTS: the left side stays out of the subqueries."""
     query = _query_of(quantified)
     assert query is not None
+    values = _Values(query, grouped)
     for_all = isinstance(quantified, exp.All)
+    zero = exp.Literal.number(0)
     unknown = exp.or_(
-        exp.and_(_is_null(node.this), exp.GT(this=_scalar(query, "COUNT(*)"), expression=exp.Literal.number(0))),
-        exp.GT(this=_scalar(query, f"COUNT_IF({COLUMN} IS NULL)"), expression=exp.Literal.number(0)),
+        exp.and_(_is_null(node.this), exp.GT(this=values.aggregate("COUNT(*)"), expression=zero.copy())),
+        exp.GT(this=values.aggregate(f"COUNT_IF({COLUMN} IS NULL)"), expression=zero),
     )
-    decided = _decided_by_aggregates(node, query, for_all)
+    decided = _decided_by_aggregates(node, values, for_all)
     return _case(exp.Not(this=_bracketed(decided)) if for_all else decided, not for_all, unknown)
 
 
-def _decided_by_aggregates(node: exp.Expr, query: exp.Query, for_all: bool) -> exp.Expr:
+def _decided_by_aggregates(node: exp.Expr, values: _Values, for_all: bool) -> exp.Expr:
     """For ANY: whether some row agrees; for ALL: whether all known rows do."""
     left, kind = node.this, (type(node), exp.All if for_all else exp.Any)
     if kind in _LEAST_DECIDES:
-        return _with(node, _scalar(query, f"MIN({COLUMN})"))
+        return _with(node, values.aggregate(f"MIN({COLUMN})"))
     if kind in _GREATEST_DECIDES:
-        return _with(node, _scalar(query, f"MAX({COLUMN})"))
-    least, greatest = _scalar(query, f"MIN({COLUMN})"), _scalar(query, f"MAX({COLUMN})")
+        return _with(node, values.aggregate(f"MAX({COLUMN})"))
+    least, greatest = values.aggregate(f"MIN({COLUMN})"), values.aggregate(f"MAX({COLUMN})")
     if kind == (exp.EQ, exp.All):
         return exp.and_(_with(node, least), _with(node, greatest))
     if kind == (exp.NEQ, exp.Any):
         return exp.or_(_with(node, least), _with(node, greatest))
-    found = exp.func("ARRAY_CONTAINS", _scalar(query, f"COLLECT_SET({COLUMN})"), left.copy())
+    found = exp.func("ARRAY_CONTAINS", values.aggregate(f"COLLECT_SET({COLUMN})"), left.copy())
     return exp.Not(this=found) if isinstance(node, exp.NEQ) else found
+
+
+@dataclass(frozen=True)
+class _Values:
+    """The values of a subquery's column; `grouped` when it stands among aggregates of a GROUP BY."""
+
+    query: exp.Query
+    grouped: bool
+
+    def aggregate(self, call: str) -> exp.Expr:
+        chosen: exp.Expr = exp.maybe_parse(call, dialect="spark")
+        scalar = exp.Subquery(this=exp.Select(expressions=[chosen]).from_(_relation(self.query), copy=False))
+        # It is the same for all rows of a group, but Spark wants to be told.
+        return exp.First(this=scalar) if self.grouped else scalar
+
+
+def _is_grouped(node: exp.Expr) -> bool:
+    select = node.find_ancestor(exp.Select)
+    return select is not None and select.args.get("group") is not None
 
 
 def _rules_out_exists(left: exp.Expr) -> bool:
@@ -172,11 +194,6 @@ def _exists(query: exp.Query, condition: exp.Expr) -> exp.Exists:
     count = len({c.name for c in condition.find_all(exp.Column) if c.table == RELATION}) or 1
     rows = exp.Select(expressions=[exp.Literal.number(1)]).from_(_relation(query, count), copy=False)
     return exp.Exists(this=rows.where(condition, copy=False))
-
-
-def _scalar(query: exp.Query, aggregate: str) -> exp.Subquery:
-    chosen: exp.Expr = exp.maybe_parse(aggregate, dialect="spark")
-    return exp.Subquery(this=exp.Select(expressions=[chosen]).from_(_relation(query), copy=False))
 
 
 def _case(decided: exp.Expr, verdict: bool, unknown: exp.Expr) -> exp.Case:
