@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +38,10 @@ class Chunks:
         """The row number at which each batch starts, and the number of rows."""
         return np.cumsum([0, *(b.num_rows for b in self.batches)], dtype=np.int64)
 
+    @cached_property
+    def _ends(self) -> list[int]:
+        return [int(end) for end in self.offsets[1:]]
+
     def __len__(self) -> int:
         return int(self.offsets[-1])
 
@@ -47,6 +53,13 @@ class Chunks:
         """Some columns of some rows, in the order of `rows`."""
         stored = self._stored_columns(rows, positions)
         return [self._decoded(p, column) for p, column in zip(positions, stored, strict=True)]
+
+    def values(self, row: int, positions: Sequence[int]) -> tuple[Any, ...]:
+        """Some columns of one row as Python values."""
+        which = bisect_right(self._ends, row)
+        batch = self.batches[which]
+        row -= self._ends[which - 1] if which else 0
+        return tuple(self._value(p, batch.column(p)[row]) for p in positions)
 
     def table(self, rows: Ids, positions: Sequence[int]) -> pa.Table:
         """Some columns of some rows as a table."""
@@ -82,11 +95,20 @@ class Chunks:
             batches[first:] = [pa.concat_batches(batches[first:])]
         return replace(grown, batches=tuple(batches))
 
+    def filtered(self, mask: npt.NDArray[np.bool_]) -> Chunks:
+        """The rows where the mask holds, stored as they are, in as few batches as may be."""
+        parts = zip(self.offsets, self.batches, strict=False)
+        batches = [b.filter(pa.array(mask[start : start + b.num_rows])) for start, b in parts]
+        if _mergeable(batches):
+            batches = [pa.concat_batches(batches)] if batches else []
+        return replace(self, batches=tuple(b for b in batches if b.num_rows))
+
     def _stored_columns(self, rows: Ids, positions: Sequence[int]) -> list[pa.Array]:
         if len(self.batches) == 1:
             batch, taken = self.batches[0], pa.array(rows)
             return [batch.column(p).take(taken) for p in positions]
-        which = np.searchsorted(self.offsets[1:], rows, side="right")
+        # Small numbers are sorted by radix, in one pass.
+        which = np.searchsorted(self.offsets[1:], rows, side="right").astype(np.int16)
         order = np.argsort(which, kind="stable")
         ends = np.searchsorted(which[order], np.arange(len(self.batches) + 1))
         parts = []
@@ -106,6 +128,12 @@ class Chunks:
     def _decoded(self, position: int, column: pa.Array) -> pa.Array:
         words = self.words.get(position)
         return column if words is None else words.take(column)
+
+    def _value(self, position: int, stored: pa.Scalar) -> Any:
+        words = self.words.get(position)
+        if words is not None and stored.is_valid:
+            stored = words[stored.as_py()]
+        return stored.as_py(maps_as_pydicts="lossy") if pa.types.is_nested(stored.type) else stored.as_py()
 
     def _judge(self, batch: pa.RecordBatch) -> Chunks:
         """Once there are rows enough to tell, choose the columns to store as codes and encode what is there."""

@@ -16,6 +16,7 @@ Mask = npt.NDArray[np.bool_]
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
 _HALF = np.uint64(32)
+_SEED_INT, _MIX_INT, _ALL = int(_SEED), int(_MIX), (1 << 64) - 1
 _NULL = np.uint64(0x94D049BB133111EB)
 # The bytes of a word that belong to a value with n bytes left.
 _KEEP = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
@@ -27,6 +28,18 @@ def hash_columns(columns: Sequence[pa.Array]) -> Words:
     for column in columns[1:]:
         hashes = _stir(hashes * _MIX + _hash_column(column))
     return _stir(hashes)
+
+
+def hash_key(parts: Sequence[str | bytes | int]) -> int:
+    """The hash of one key of texts, bytes and whole numbers, as `hash_columns` gives it."""
+    total = -1
+    for part in parts:
+        if isinstance(part, int):
+            one = (part & _ALL) * _SEED_INT & _ALL
+        else:
+            one = _hash_bytes(part.encode() if isinstance(part, str) else part)
+        total = one if total < 0 else _stir_int((total * _MIX_INT + one) & _ALL)
+    return _stir_int(total)
 
 
 def equal_rows(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Mask:
@@ -44,6 +57,20 @@ def null_rows(columns: Sequence[pa.Array]) -> Mask:
         if column.null_count:
             found |= column.is_null().to_numpy(zero_copy_only=False)
     return found
+
+
+def _hash_bytes(data: bytes) -> int:
+    total = len(data) * _SEED_INT & _ALL
+    for done in range(0, len(data), 8):
+        total = (total ^ int.from_bytes(data[done : done + 8], "little")) * _SEED_INT & _ALL
+        total ^= total >> 32
+    return total
+
+
+def _stir_int(total: int) -> int:
+    total ^= total >> 32
+    total = total * _MIX_INT & _ALL
+    return total ^ total >> 29
 
 
 def _stir(hashes: Words) -> Words:

@@ -14,8 +14,9 @@ import pyarrow as pa
 from millpond.errors import TableError
 from millpond.schema import Schema
 from millpond.tables.chunks import Chunks
-from millpond.tables.hashing import Words, equal_rows, hash_columns
-from millpond.tables.index import Ids, KeyIndex, Links, Run, Slots, sorted_run, with_run
+from millpond.tables.hashing import Words, equal_rows, hash_columns, hash_key
+from millpond.tables.hot import HotRows
+from millpond.tables.index import Ids, KeyIndex, Links, Run, Slots, distinct, renumbered_run, sorted_run, with_run
 
 # The version in which a row that is still there died.
 ALIVE = np.iinfo(np.int64).max
@@ -58,7 +59,7 @@ class Heap:
         self.before: Links = np.full(capacity if self.key else 0, -1, dtype=np.int32)
         self.index = KeyIndex(rows_expected) if self.key else None
         self.successor: tuple[Heap, Ids] | None = None
-        self.hot: dict[Any, tuple[int, type, dict[str, Any]]] = {}
+        self.hot = HotRows()
 
     def reserve(self, rows: int) -> None:
         """Room for so many rows. A reader may go on with the arrays it took: they hold all that it may see."""
@@ -136,13 +137,35 @@ class Version:
             open_ = open_[entries[open_] >= 0]
         return found
 
+    def locate_one(self, parts: tuple[Any, ...]) -> int:
+        """The row of one key of texts, bytes and whole numbers, or -1."""
+        assert self.heap.index is not None
+        slots = self.heap.index.slots
+        for slot in slots.find_one(hash_key(parts)):
+            row = int(slots.row[slot])
+            while row >= self.rows:
+                row = int(self.heap.before[row])
+            if row >= 0 and self.has(row) and self.chunks.values(row, self.heap.key) == parts:
+                return row
+        return -1
+
+    def has(self, row: int) -> bool:
+        """Whether one row is there."""
+        return row < self.rows and self.heap.died.item(row) > self.number
+
+    def row(self, row: int) -> dict[str, Any]:
+        """One row as Python values."""
+        values = self.chunks.values(row, range(len(self.schema)))
+        return dict(zip(self.schema.names, values, strict=True))
+
     def locate_by(self, columns: tuple[int, ...], keys: Keys) -> Ids | None:
         """All rows whose columns have one of the values, through an index; None when there is none."""
         runs = self.indexes.get(columns)
         if runs is None:
             return None
-        hashes = np.unique(keys.hashes)
-        rows = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(run.find(hashes) for run in runs)]))
+        hashes = np.sort(keys.hashes)
+        hashes = hashes[np.append(True, hashes[1:] != hashes[:-1])] if len(hashes) else hashes
+        rows = distinct(np.concatenate([np.empty(0, dtype=np.int64), *(run.find(hashes) for run in runs)]))
         rows = rows[self.there(rows)]
         # A hash may belong to several values: keep the rows whose values are among the keys.
         own = Keys(tuple(self.chunks.columns(rows, columns)))
@@ -253,20 +276,21 @@ def compacted(version: Version) -> tuple[Version, Ids]:
     ids = version.ids()
     numbers = np.full(version.rows, -1, dtype=np.int64)
     numbers[ids] = np.arange(len(ids))
-    table = version.all(range(len(version.schema))).combine_chunks()
+    chunks = version.chunks if version.mask is None else version.chunks.filtered(version.mask)
     heap = Heap(version.schema, len(ids))
-    chunks = Chunks(version.schema.arrow())
-    fresh = Version(version.number, heap, chunks, 0, 0, dict.fromkeys(version.indexes, ()))
-    for batch in table.to_batches():
-        fresh = _appended_unique(fresh, batch)
-    return replace(fresh, number=version.number), numbers
+    if heap.index is not None:
+        heap.index.add(_hashes_of(version, ids), numbers[ids])
+    indexes = {c: tuple(renumbered_run(r, numbers) for r in runs) for c, runs in version.indexes.items()}
+    return Version(version.number, heap, chunks, len(ids), len(ids), indexes), numbers
 
 
-def _appended_unique(version: Version, batch: pa.RecordBatch) -> Version:
-    """Rows whose keys are known to be new."""
-    keys = key_columns(version.schema, batch) if version.schema.key else None
-    entries = None if keys is None else np.full(len(keys), -1, dtype=np.int32)
-    return changed(version, np.empty(0, dtype=np.int64), Addition(batch, keys, entries))
+def _hashes_of(version: Version, ids: Ids) -> Words:
+    """The key hashes of rows that are there in the newest version."""
+    index = version.heap.index
+    assert index is not None
+    hashes = np.empty(version.rows, dtype=np.uint64)
+    hashes[index.slots.row[: index.used]] = index.slots.hashes[: index.used]
+    return hashes[ids]
 
 
 def _point(heap: Heap, index: KeyIndex, new: Ids, entries: Links, hashes: Words) -> None:
@@ -290,7 +314,7 @@ def _contiguous(rows: pa.RecordBatch | pa.Table) -> list[pa.Array]:
 
 def among(rows: Keys, keys: Keys) -> npt.NDArray[np.bool_]:
     """Which rows have values that are among the keys; a NULL among the keys finds NULL."""
-    order = np.argsort(keys.hashes, kind="stable")
+    order = np.argsort(keys.hashes)
     hashes = keys.hashes[order]
     found = np.zeros(len(rows), dtype=np.bool_)
     if not len(hashes):

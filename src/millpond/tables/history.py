@@ -13,7 +13,7 @@ from millpond.tables.heap import Heap, Version
 from millpond.tables.index import Ids
 
 COMMITS_MAX = 1024
-ROWS_MAX = 1_000_000
+ROWS_MAX = 200_000
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,8 @@ Links = npt.NDArray[np.int32]
 
 _SLOTS_MIN = 1024
 _BUCKETS_PER_SLOT = 2
+# A quarter of the room stays free when the arrays grow for one large load.
+_SPARE_SHARE = 4
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,14 @@ class Slots:
         """The slot after `slots` with the same hash, or -1: for hashes that collide."""
         return self._walk(hashes, self.chain[slots])
 
+    def find_one(self, hash_: int) -> Iterator[int]:
+        """The slots with a hash, one after another."""
+        slot = int(self.heads[hash_ & (len(self.heads) - 1)])
+        while slot >= 0:
+            if int(self.hashes[slot]) == hash_:
+                yield slot
+            slot = int(self.chain[slot])
+
     def _walk(self, hashes: Words, slots: Links) -> Links:
         found = np.full(len(hashes), -1, dtype=np.int32)
         open_ = np.flatnonzero(slots >= 0)
@@ -64,7 +75,7 @@ class KeyIndex:
         first, end = self.used, self.used + len(hashes)
         slots = self.slots
         if end > len(slots.row):
-            slots = _grown(slots, first, end)
+            slots = _grown(slots, first, end + end // _SPARE_SHARE)
         slots.hashes[first:end] = hashes
         slots.row[first:end] = rows
         _link(slots, first, end)
@@ -73,6 +84,23 @@ class KeyIndex:
     @property
     def nbytes(self) -> int:
         return sum(a.nbytes for a in (self.slots.heads, self.slots.chain, self.slots.hashes, self.slots.row))
+
+
+def distinct(ids: Ids) -> Ids:
+    """The numbers ascending, each once; np.unique takes ten times as long."""
+    ids = np.sort(ids)
+    if len(ids) < 2:
+        return ids
+    first = np.ones(len(ids), dtype=np.bool_)
+    np.not_equal(ids[1:], ids[:-1], out=first[1:])
+    return ids[first]
+
+
+def renumbered_run(run: Run, numbers: Ids) -> Run:
+    """A run after a compaction; rows whose new number is -1 are gone."""
+    rows = numbers[run.rows]
+    there = rows >= 0
+    return Run(run.hashes[there], rows[there].astype(np.int32))
 
 
 def _empty_slots(capacity: int) -> Slots:
@@ -98,7 +126,7 @@ def _link(slots: Slots, first: int, end: int) -> None:
     if first == end:
         return
     buckets = slots.hashes[first:end] & slots.mask
-    order = np.argsort(buckets, kind="stable")
+    order = np.argsort(buckets)
     sorted_buckets = buckets[order]
     new = (order + first).astype(np.int32)
     starts = np.ones(len(new), dtype=np.bool_)
@@ -133,7 +161,7 @@ class Run:
 
 def sorted_run(hashes: Words, first_row: int) -> Run:
     """The run of rows that follow each other from `first_row`."""
-    order = np.argsort(hashes, kind="stable")
+    order = np.argsort(hashes)
     return Run(hashes[order], (order + first_row).astype(np.int32))
 
 
@@ -147,5 +175,5 @@ def with_run(runs: tuple[Run, ...], run: Run) -> tuple[Run, ...]:
         return (*rest, run)
     hashes = np.concatenate([r.hashes for r in reversed(merged)])
     rows = np.concatenate([r.rows for r in reversed(merged)])
-    order = np.argsort(hashes, kind="stable")
+    order = np.argsort(hashes)
     return (*rest, Run(hashes[order], rows[order]))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from millpond.contracts.table import Capabilities, Change, ReadTable, Stats, TableSpec
 from millpond.errors import ConflictError, TableError
@@ -18,6 +20,9 @@ from millpond.tables.writing import Writing
 
 if TYPE_CHECKING:
     from millpond.tables.store import TableStore
+
+# The Python types of key columns whose values are hashed one by one; a BIGINT takes every int that could be there.
+_SIMPLE: dict[pa.DataType, type] = {pa.string(): str, pa.binary(): bytes, pa.int64(): int}
 
 # A flow holds a table's lock for one batch; waiting longer than this means that something hangs.
 _LOCK_WAIT_S_MAX = 600.0
@@ -42,6 +47,11 @@ class LiveTable(Writing):
         self.spec = self.rows.spec = spec
         self.name, self.schema, self.null_keys = spec.name, spec.schema, spec.null_keys
         self.evaluator = Evaluator(spec.schema, self._store.fallback)
+        # A row with lists or dicts in it could be changed through the copy that a caller got.
+        self._flat = not any(pa.types.is_nested(c.type) for c in spec.schema)
+        kinds = tuple(_SIMPLE.get(spec.schema[name].type) for name in spec.schema.key)
+        self._key_types = kinds if len(kinds) > 1 and None not in kinds else ()
+        self._key_type = kinds[0] if len(kinds) == 1 else None
 
     @property
     def durable(self) -> bool:
@@ -61,6 +71,32 @@ class LiveTable(Writing):
     def release(self) -> None:
         self._owner = None
         self._lock.release()
+
+    def get(self, key: Any) -> dict[str, Any] | None:
+        state = self._state()
+        if not self._is_simple(key):
+            return super().get(key)
+        self._lookups += 1
+        entry = state.heap.hot.get(key)
+        if entry is not None and state.has(entry[0]):
+            self._hits += 1
+            return entry[1].copy()
+        row = state.locate_one(key if type(key) is tuple else (key,))
+        if row < 0:
+            return None
+        self._hits += 1
+        values = state.row(row)
+        if self._flat:
+            state.heap.hot.put(key, row, values.copy())
+        return values
+
+    def contains(self, key: Any) -> bool:
+        if not self._is_simple(key):
+            return super().contains(key)
+        found = self._state().locate_one(key if type(key) is tuple else (key,)) >= 0
+        self._lookups += 1
+        self._hits += found
+        return found
 
     def condition(self, text: str) -> Condition:
         return parsed(text)
@@ -111,6 +147,12 @@ class LiveTable(Writing):
 
     def dropped(self) -> TableError:
         return TableError("MP409", f"Table '{self.name}' was dropped.", hint="Ask the store for the table again.")
+
+    def _is_simple(self, key: Any) -> bool:
+        """Whether a key is exactly of the Python types that its columns give back, and of those that hash fast."""
+        if type(key) is not tuple:
+            return type(key) is self._key_type
+        return tuple(map(type, key)) == self._key_types
 
     def _count_lookup(self, asked: int, found: int, indexed: bool = False) -> None:
         self._lookups += asked

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from millpond.contracts.table import Keys as KeysGiven
@@ -17,7 +16,7 @@ from millpond.tables.coercion import cast_array, to_array
 from millpond.tables.conditions import Evaluator, as_condition
 from millpond.tables.draft import State
 from millpond.tables.heap import Keys
-from millpond.tables.index import Ids
+from millpond.tables.index import Ids, distinct
 
 
 class Reading:
@@ -116,7 +115,7 @@ class Reading:
         wanted = self._keys(keys, names)
         if names == self.schema.key:
             found = state.locate(wanted)
-            ids = np.unique(found[found >= 0])
+            ids = distinct(found[found >= 0])
             self._count_lookup(len(wanted), len(ids))
             return ids
         columns = tuple(self.schema.position(n) for n in names)

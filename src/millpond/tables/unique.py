@@ -43,7 +43,7 @@ def group_numbers(keys: Keys) -> Ids | None:
     hashes = np.sort(keys.hashes)
     if not (hashes[1:] == hashes[:-1]).any():
         return None
-    order = np.argsort(keys.hashes, kind="stable")
+    order = np.argsort(keys.hashes)
     same_hash = keys.hashes[order][1:] == keys.hashes[order][:-1]
     left, right = pa.array(order[:-1][same_hash]), pa.array(order[1:][same_hash])
     if not equal_rows([c.take(left) for c in keys.columns], [c.take(right) for c in keys.columns]).all():
