@@ -13,7 +13,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from millpond.errors import Place
 from millpond.redact import redact
 from millpond.sql.statements import Name
-from millpond.sql.text import SourceText
+from millpond.sql.text import SourceText, printable
 from millpond.sql.words import RESERVED, TYPES
 from millpond.suggest import did_you_mean
 
@@ -173,9 +173,8 @@ class Cursor(SparkParser):
 
 def shown(token: Token) -> str:
     """A token as a message names it."""
-    if token.token_type == TokenType.STRING:
-        return f"the text '{redact(token.text)}'"
-    return f"'{redact(token.text)}'"
+    text = printable(redact(token.text))
+    return f"the text '{text}'" if token.token_type == TokenType.STRING else f"'{text}'"
 
 
 def _wording(what: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from sqlglot import exp
@@ -38,6 +38,7 @@ from millpond.suggest import nearest
 
 __all__ = ["Script", "parse_expression", "parse_script", "parse_type", "place_of"]
 
+T = TypeVar("T")
 Parse = Callable[[Grammar, dict[str, Any]], Statement]
 
 
@@ -59,7 +60,7 @@ def parse_script(text: str, *, file: str = "<text>", variables: Mapping[str, str
         if _is_spoilt(tokens, lexed):
             continue
         try:
-            statements.append(_parse_tokens(lexed.source, tokens))
+            statements.append(_parse_whole(lexed.source, tokens, parse_statement))
         except Refusal as refusal:
             problems.append((refusal.token.start, _problem(refusal, lexed.source)))
     problems.sort(key=lambda found: found[0])
@@ -68,8 +69,7 @@ def parse_script(text: str, *, file: str = "<text>", variables: Mapping[str, str
 
 def parse_expression(text: str, *, file: str = "<condition>") -> exp.Expression:
     """One expression, `?` standing for parameters; SqlError when the text is something else."""
-    found: exp.Expression = _parse_alone(text, file, lambda grammar: grammar.condition())
-    return found
+    return _parse_alone(text, file, lambda grammar: grammar.condition())
 
 
 def parse_type(text: str, *, file: str = "<type>") -> pa.DataType:
@@ -77,19 +77,16 @@ def parse_type(text: str, *, file: str = "<type>") -> pa.DataType:
     return _parse_alone(text, file, take_type)
 
 
-def _parse_alone(text: str, file: str, parse: Callable[[Grammar], Any]) -> Any:
+def _parse_alone(text: str, file: str, parse: Callable[[Grammar], T]) -> T:
     lexed = lex(text, file, {}, MILLPOND.tokenizer())
     if lexed.mistakes:
         raise SqlError.of(lexed.problem(m) for m in lexed.mistakes)
+    if not lexed.tokens:
+        raise SqlError("MP101", "There is nothing here to read.", place=lexed.source.place_in_text(0, 1))
     try:
-        if not lexed.tokens:
-            raise SqlError("MP101", "There is nothing here to read.", place=lexed.source.place_in_text(0, 1))
-        grammar = _grammar(lexed.source, list(lexed.tokens))
-        found = parse(grammar)
-        _refuse_leftovers(grammar)
+        return _parse_whole(lexed.source, list(lexed.tokens), parse)
     except Refusal as refusal:
         raise SqlError.of([_problem(refusal, lexed.source)]) from None
-    return found
 
 
 def _split(tokens: tuple[Token, ...]) -> list[list[Token]]:
@@ -119,11 +116,15 @@ def _grammar(source: SourceText, tokens: list[Token]) -> Grammar:
     return grammar
 
 
-def _parse_tokens(source: SourceText, tokens: list[Token]) -> Statement:
+def _parse_whole(source: SourceText, tokens: list[Token], parse: Callable[[Grammar], T]) -> T:
+    """What the tokens say from the first to the last."""
     grammar = _grammar(source, tokens)
-    statement = parse_statement(grammar)
+    try:
+        found = parse(grammar)
+    except RecursionError:
+        raise Refusal("MP101", "This statement is nested too deeply.", tokens[0]) from None
     _refuse_leftovers(grammar)
-    return statement
+    return found
 
 
 def parse_statement(grammar: Grammar) -> Statement:

@@ -52,7 +52,7 @@ class SourceText:
         line_end = self.text.find("\n", line_start)
         line_end = len(self.text) if line_end < 0 else line_end
         length = max(1, min(end, line_end) - start)
-        excerpt = mask_line(self.text[line_start:line_end].rstrip("\r"))
+        excerpt = printable(mask_line(self.text[line_start:line_end].rstrip("\r")))
         return Place(self.file, line, start - line_start + 1, length, excerpt)
 
     def original(self, offset: int, at_end: bool = False) -> int:
@@ -65,3 +65,8 @@ class SourceText:
                 return splice.end - 1 if at_end else splice.start
             shift = splice.end - splice.code_end
         return offset + shift
+
+
+def printable(text: str) -> str:
+    """The text with every character that a terminal would obey, but for tabs, as a question mark."""
+    return "".join(char if char.isprintable() or char == "\t" else "?" for char in text)

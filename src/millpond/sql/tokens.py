@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
 
@@ -104,7 +105,7 @@ class _Scanner:
     def flush(self) -> None:
         """Cut the code gathered so far into tokens; comments between the words of one keyword are blanks by now."""
         code = "".join(self.chunk)
-        for token in self.tokenizer.tokenize(code) if code.strip() else ():
+        for token in self.cut(code):
             written = code[token.start : token.end + 1]
             # The tokenizer writes keywords in capitals, but `Date` may yet turn out to be the name of a column.
             if written.upper() == token.text:
@@ -115,6 +116,14 @@ class _Scanner:
         self.code.append(code)
         self.chunk = []
         self.chunk_start = self.at
+
+    def cut(self, code: str) -> list[Token]:
+        try:
+            return self.tokenizer.tokenize(code) if code.strip() else []
+        except TokenError:
+            end = self.chunk_start + len(code)
+            self.mistakes.append(Mistake("MP101", "This cannot be read as SQL.", self.chunk_start, end))
+            return []
 
     def emit(self, kind: TokenType, text: str, end: int) -> None:
         """A token that stands from here to `end` and is no plain code."""
@@ -143,9 +152,11 @@ class _Scanner:
 
     def _hint(self, found: re.Match[str]) -> None:
         end = self.block_end(found)
+        if not self.text.endswith("*/", found.end(), end):
+            self.blank(end)
+            return
         self.emit(TokenType.HINT, "/*+", found.end())
-        inner = max(found.end(), end - 2)
-        self.plain(inner)
+        self.plain(end - 2)
         self.emit(HINT_END, "*/", end)
 
     def _variable(self, found: re.Match[str]) -> None:
