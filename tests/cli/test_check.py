@@ -72,7 +72,7 @@ def test_what_could_not_be_verified_is_said_and_counted(app: Path, capsys: Captu
     )
     assert main(["check", "app.sql"]) == 0
     told = capsys.readouterr()
-    assert "MP221 app.sql:1:" in told.err
+    assert "MP221 app.sql:" in told.err
     assert "note" in told.out
 
 

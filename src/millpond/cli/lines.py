@@ -99,9 +99,10 @@ def figures(before: AppProgress | None, now: AppProgress) -> Iterator[str]:
     for flow in now.flows:
         if flow.rows != flows.get(flow.name, 0):
             yield f"{stamp}flow {flow.name}: {_flow_figures(flow)}"
+    # A table that is new here has been told of with its state.
     versions = {t.name: t.version for t in before.tables} if before else {}
     for table in now.tables:
-        if before is not None and table.version != versions.get(table.name):
+        if table.version != versions.get(table.name, table.version):
             yield f"{stamp}table {table.name}: {_table_figures(table)}"
 
 

@@ -1,0 +1,148 @@
+"""The commands as processes of their own: a real app on Spark, asked and stopped from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MILLPOND = (sys.executable, "-m", "millpond.cli.main")
+PATIENCE_S = 120.0
+
+APP = """
+CREATE STREAM ticks AS SELECT seq, concat('u', seq % 3) AS user_id FROM 'generate://?rows=100000&rate=200&seed=1';
+CREATE TABLE totals AS SELECT user_id, COUNT(*) AS n FROM ticks GROUP BY user_id;
+CREATE TABLE users (user_id STRING PRIMARY KEY, paid DECIMAL(12,2));
+INSERT INTO users VALUES ('u1', 1.50);
+"""
+
+
+class Process:
+    """A running `millpond run --json`; `progress` waits for a moment, `end` for the exit code."""
+
+    def __init__(self, folder: Path) -> None:
+        self.process = subprocess.Popen(
+            [*MILLPOND, "run", "app.sql", "--json"],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.said: list[str] = []
+        # A process that hangs is ended, so that a broken stop fails the test instead of holding it.
+        self._limit = threading.Timer(PATIENCE_S, self.process.kill)
+        self._limit.daemon = True
+        self._limit.start()
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said.append(line)
+            yield json.loads(line)
+
+    def until_rows(self, count: int) -> None:
+        """Until the flows have taken so many rows."""
+        for event in self.events():
+            if event["event"] == "progress" and sum(flow["rows"] for flow in event["flows"]) >= count:
+                return
+        raise AssertionError("".join(self.said))
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        list(self.events())
+        return self.process.wait()
+
+    def close(self) -> None:
+        self._limit.cancel()
+        self.process.kill()
+        self.process.communicate()
+
+
+def query(folder: Path, sql: str) -> list[dict[str, Any]]:
+    words = [*MILLPOND, "query", sql, "--app", "app.sql", "--format", "json"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+Run = Callable[[], Process]
+
+
+@pytest.fixture
+def run(folder: Path) -> Iterator[Run]:
+    """Starts the app; whatever still runs at the end of the test is ended."""
+    started: list[Process] = []
+
+    def start() -> Process:
+        started.append(Process(folder))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "app.sql").write_text(APP)
+    return tmp_path
+
+
+@pytest.mark.process
+def test_a_running_app_is_asked_and_stopped_and_goes_on_where_it_was(folder: Path, run: Run) -> None:
+    app = run()
+    app.until_rows(100)
+    assert query(folder, "SELECT paid FROM users") == [{"paid": "1.50"}]
+    live = query(folder, "SELECT SUM(n) AS n FROM totals")[0]["n"]
+    assert live >= 100
+    assert app.end(signal.SIGTERM) == 0, app.said
+    assert app.process.stdout is not None
+    assert app.process.stdout.read() == ""
+
+    stopped = query(folder, "SELECT SUM(n) AS n FROM totals")[0]["n"]
+    assert stopped >= live
+
+    again = run()
+    again.until_rows(1)
+    assert again.end(signal.SIGINT) == 130, again.said
+    assert query(folder, "SELECT SUM(n) AS n FROM totals")[0]["n"] > stopped
+    assert [event for line in again.said if (event := json.loads(line)).get("severity") == "error"] == []
+
+
+@pytest.mark.process
+def test_a_signal_while_the_app_starts_ends_it_cleanly(folder: Path, run: Run) -> None:
+    app = run()
+    next(iter(app.events()))
+    assert app.end(signal.SIGTERM) == 0, app.said
+    assert query(folder, "SELECT COUNT(*) AS n FROM users") == [{"n": 1}]
+
+
+DEMO = """
+import sys
+from functools import partial
+from millpond.cli import demo
+from millpond.cli.main import main
+demo.Show = partial(demo.Show, trades=3_000, trades_per_s=1_000, quotes=300, quotes_per_s=100)
+sys.exit(main(["demo"]))
+"""
+
+
+@pytest.mark.process
+def test_the_demo_ends_with_what_it_computed_and_how_to_go_on(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    words = [sys.executable, "-c", DEMO]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
+    assert done.returncode == 0, done.stderr
+    for said in ("Last prices", "Largest gains", "Profit by tier", "3,000 trades were enriched", "millpond run my-app"):
+        assert said in done.stdout
+    assert list(tmp_path.glob("millpond-demo-*")) == []
