@@ -80,7 +80,7 @@ def _runs(bound: BoundQuery, top: BoundSelect, having: exp.Expr | None) -> bool:
     if top.node.args.get("distinct") or any(isinstance(g, nodes.Window) for g in top.groups):
         return False
     group = top.node.args.get("group")
-    if group is not None and any(group.args.get(k) for k in ("cube", "rollup", "grouping_sets")):
+    if group is not None and group.find(exp.Cube, exp.Rollup, exp.GroupingSets):
         return False
     places = [o.expr for o in bound.outputs or ()] + ([having] if having is not None else [])
     if any(place.find(exp.Query) for place in places):

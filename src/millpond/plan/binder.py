@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from sqlglot import exp
 
 from millpond.plan.bound import BoundQuery, BoundSelect, Output, Reading, Spot
 from millpond.plan.catalog import Relation, RelationKind
-from millpond.plan.columns import Names, bind_expression
+from millpond.plan.columns import Names, Relations, bind_expression
 from millpond.plan.findings import Findings
 from millpond.plan.from_clause import bind_from
 from millpond.plan.functions import has_aggregate
@@ -20,16 +19,6 @@ from millpond.plan.typed import with_type
 from millpond.sql import nodes
 
 SET_OPERATIONS = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}
-
-
-class Relations(Protocol):
-    """Where relations come from: the catalog for names, sources for URIs."""
-
-    def of_node(self, table: exp.Table, spot: Spot, counted: bool) -> Relation:
-        """What a relation of FROM is at this spot; `counted` under an aggregate. Never fails: a wrong one is broken."""
-
-    def names(self) -> Iterable[str]:
-        """All names there are, for suggestions."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +129,7 @@ class Binder:
         outputs: list[Output] = []
         aliases: dict[str, exp.Expr] = {}
         windowed = any(isinstance(g, nodes.Window) for g in _group_list(select))
-        names = Names(scope, self.findings, self.relations.names(), aliases, windowed=windowed)
+        names = Names(scope, self.findings, self.relations, aliases, windowed=windowed)
         for projection in select.expressions:
             if is_star(projection):
                 outputs += [_star_output(e) for e in expand_star(projection, scope, self.findings)]
@@ -163,12 +152,9 @@ class Binder:
             group.set("expressions", [e.copy() for e in plain])
             return list(group.expressions)
         aliases = {o.name.lower(): o.expr for o in outputs if not is_star(o.expr)}
-        names = Names(scope, self.findings, self.relations.names(), aliases, put_in=True)
+        names = Names(scope, self.findings, self.relations, aliases, put_in=True)
         group.set("expressions", [self._group(g, names, outputs) for g in group.expressions])
-        for kind in ("cube", "rollup", "grouping_sets"):
-            for node in group.args.get(kind) or ():
-                self._bind(node, names)
-        return list(group.expressions)
+        return [leaf for g in group.expressions for leaf in _leaves(g)]
 
     def _group(self, node: exp.Expr, names: Names, outputs: list[Output]) -> exp.Expr:
         if isinstance(node, exp.Literal) and node.is_int:
@@ -184,7 +170,7 @@ class Binder:
         """The clauses that see the SELECT list: HAVING, ORDER BY and the rest."""
         aliases = {o.name.lower(): o.expr for o in outputs if not is_star(o.expr)}
         windowed = any(isinstance(g, nodes.Window) for g in groups)
-        names = Names(scope, self.findings, self.relations.names(), aliases, True, True, windowed)
+        names = Names(scope, self.findings, self.relations, aliases, True, True, windowed)
         if (having := select.args.get("having")) is not None:
             having.set("this", self._bind(having.this, names))
         if (qualify := select.args.get("qualify")) is not None:
@@ -206,17 +192,24 @@ class Binder:
         if bound.outputs is None:
             return
         aliases = {o.name.lower(): o.expr for o in bound.outputs}
-        self._ordering(query, Names(Scope(), self.findings, self.relations.names(), aliases, alias_first=True))
+        self._ordering(query, Names(Scope(), self.findings, self.relations, aliases, alias_first=True))
 
     def bind_inside(self, expr: exp.Expr, scope: Scope) -> exp.Expr:
         """Bind an expression that sees the scope alone; returns the root, which may be a new node."""
-        return self._bind(expr, Names(scope, self.findings, self.relations.names()))
+        return self._bind(expr, Names(scope, self.findings, self.relations))
 
     def _bind(self, expr: exp.Expr, names: Names) -> exp.Expr:
         for node in list(expr.walk(bfs=False, prune=lambda n: isinstance(n, exp.Query))):
             if isinstance(node, exp.Query):
                 self.bind_subquery(node, names.scope)
         return bind_expression(expr, names)
+
+
+def _leaves(group: exp.Expr) -> list[exp.Expr]:
+    """A member of GROUP BY, or the members of its ROLLUP, CUBE or GROUPING SETS."""
+    if isinstance(group, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
+        return [leaf for inner in group.expressions for leaf in _leaves(inner)]
+    return [group.this] if isinstance(group, exp.Paren) else [group]
 
 
 def _star_output(expr: exp.Expr) -> Output:

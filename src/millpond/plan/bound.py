@@ -43,7 +43,6 @@ class Reading:
     relation: Relation
     item: Item
     spot: Spot
-    join: exp.Join | None = None
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,9 @@ def build_plan(
     plan, subject = assemble(name, script.statements, context)
     findings.extend(run_checks(subject))
     waiting = not_yet(plan)
-    findings.extend(waiting)
+    if not findings.errors:
+        # What cannot run yet is no news beside what is wrong.
+        findings.extend(waiting)
     return replace(plan, problems=findings.sorted(), not_yet=waiting)
 
 

@@ -60,10 +60,12 @@ def plan_select(statement: Select, context: Context) -> Planned:
 
 def plan_insert(statement: Insert | Upsert, context: Context) -> Planned:
     """INSERT or UPSERT, of rows or of a query."""
-    tree = statement.query.copy() if statement.query is not None else None
+    tree = _source_query(statement)
     clauses = read_clauses(statement, tree, context.catalog, context.findings)
     target = _target(statement.target, clauses, context)
     columns = _columns(statement, target, context)
+    if target.sink is not None and tree is None:
+        tree = _rows_as_query(statement, columns)
     kind = StepKind.UPSERT if isinstance(statement, Upsert) else StepKind.INSERT
     planned = Planned(
         statement, context.index(statement), StepKind.SINK if target.sink else kind, target.name, columns=columns
@@ -72,12 +74,43 @@ def plan_insert(statement: Insert | Upsert, context: Context) -> Planned:
         rows = tuple(tuple(_value(v, clauses, context) for v in row) for row in statement.rows or ())
         return replace(planned, rows=rows, options=dict(clauses.statement))
     bound = _bind(tree, clauses, context)
+    if target.sink is not None and columns:
+        bound = _by_position(bound, columns, statement, context)
     label = f"sink {target.sink.spec.shown}" if target.sink else f"table '{target.name}'"
     bound = name_outputs(bound, label, context.findings)
     planned = replace(planned, bound=bound, options=context.options_for(bound.drivers, clauses.statement))
     if isinstance(statement, Upsert) and statement.on is not None:
         planned = replace(planned, condition=_upsert_condition(statement.on, bound, target, clauses, context))
     return planned
+
+
+def _source_query(statement: Insert | Upsert) -> exp.Query | None:
+    return statement.query.copy() if statement.query is not None else None
+
+
+def _rows_as_query(statement: Insert | Upsert, columns: tuple[str, ...]) -> exp.Query:
+    """VALUES for a sink: a query over them, under the names of the columns if there are any."""
+    rows = [exp.Tuple(expressions=[v.copy() for v in row]) for row in statement.rows or ()]
+    width = len(rows[0].expressions) if rows else 0
+    names = columns if len(columns) == width else ()
+    alias = exp.TableAlias(
+        this=exp.to_identifier("_values"), columns=[exp.to_identifier(n, quoted=True) for n in names]
+    )
+    return exp.Select(expressions=[exp.Star()]).from_(exp.Values(expressions=rows, alias=alias), copy=False)
+
+
+def _by_position(
+    bound: BoundQuery, columns: tuple[str, ...], statement: Insert | Upsert, context: Context
+) -> BoundQuery:
+    """The outputs under the names of the columns that they fill."""
+    if bound.outputs is None:
+        return bound
+    if len(bound.outputs) != len(columns):
+        message = f"{len(bound.outputs)} values are given, but there are {len(columns)} columns."
+        hint = f"Give a value for each of: {', '.join(columns)}."
+        context.findings.error("MP207", message, statement.target.place, hint)
+        return bound
+    return replace(bound, outputs=tuple(replace(o, name=n) for o, n in zip(bound.outputs, columns, strict=True)))
 
 
 def _bind(tree: exp.Query, clauses: Clauses, context: Context) -> BoundQuery:
@@ -149,7 +182,7 @@ def _check_changeable(target: Name, context: Context) -> None:
 def _columns(statement: Insert | Upsert, target: Target, context: Context) -> tuple[str, ...]:
     """The target's columns that the values fill, by position."""
     if statement.columns is None:
-        return target.columns.names if target.columns is not None and not target.sink else ()
+        return target.columns.names if target.columns is not None else ()
     names: list[str] = []
     for name in statement.columns:
         column = target.columns.get(name.text) if target.columns is not None else None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import pyarrow as pa
 from sqlglot import exp
 
 from millpond.expressions.types import field_type
+from millpond.plan.bound import Spot
+from millpond.plan.catalog import Relation
 from millpond.plan.findings import Findings
 from millpond.plan.functions import is_aggregate
 from millpond.plan.scope import Item, Match, Scope
@@ -20,6 +23,16 @@ from millpond.suggest import did_you_mean
 WINDOW_COLUMNS = ("window_start", "window_end")
 
 
+class Relations(Protocol):
+    """Where relations come from: the catalog for names, sources for URIs."""
+
+    def of_node(self, table: exp.Table, spot: Spot, counted: bool) -> Relation:
+        """What a relation of FROM is at this spot; `counted` under an aggregate. Never fails: a wrong one is broken."""
+
+    def find(self, name: str) -> Relation | None:
+        """The relation of a name, if there is one."""
+
+
 @dataclass(frozen=True)
 class Names:
     """What the names of one clause can mean. `aliases` are outputs of the SELECT list: `alias_first` where they go
@@ -27,7 +40,7 @@ class Names:
 
     scope: Scope
     findings: Findings
-    catalog: Iterable[str]
+    relations: Relations
     aliases: Mapping[str, exp.Expr] = field(default_factory=dict)
     alias_first: bool = False
     put_in: bool = False
@@ -81,7 +94,7 @@ def _in_scope(parts: list[exp.Identifier], scope: Scope) -> list[Match]:
     return [] if len(found) != 1 and name in scope.merged and len(parts) == 1 else found
 
 
-def _identifier(name: str, like: exp.Identifier | None = None) -> exp.Identifier:
+def _identifier(name: str, like: exp.Expr | None = None) -> exp.Identifier:
     """A quoted name that remembers where it was written."""
     made = exp.Identifier(this=name, quoted=True)
     if like is not None and like.meta:
@@ -89,7 +102,7 @@ def _identifier(name: str, like: exp.Identifier | None = None) -> exp.Identifier
     return made
 
 
-def column_of(item: Item, name: str, type_: pa.DataType | None, like: exp.Identifier | None = None) -> exp.Expr:
+def column_of(item: Item, name: str, type_: pa.DataType | None, like: exp.Expr | None = None) -> exp.Expr:
     """A bound column of an item."""
     return with_type(exp.Column(this=_identifier(name, like), table=_identifier(item.alias)), type_)
 
@@ -131,7 +144,7 @@ def _loosely(node: exp.Column, parts: list[exp.Identifier], names: Names) -> exp
     if len(parts) > 1 and _report_qualifier(node, parts, names):
         return node
     if len(parts) > 1 and (item := _visible(parts[0].name, names.scope)) is not None:
-        _report_missing(node, parts[1], [item], names)
+        _report_missing(parts[1], [item], names)
         return node
     for scope in names.scope.chain():
         if len(scope.loose_items) == 1:
@@ -142,7 +155,7 @@ def _loosely(node: exp.Column, parts: list[exp.Identifier], names: Names) -> exp
         hint = "Add a window to GROUP BY, such as TUMBLING(ts, INTERVAL 1 MINUTE)."
         names.findings.error("MP211", f"'{parts[0].name}' stands here without a window.", node, hint)
         return node
-    _report_missing(node, parts[0], [i for s in names.scope.chain() for i in s.items if i.shown], names)
+    _report_missing(parts[0], [i for s in names.scope.chain() for i in s.items if i.shown], names)
     return node
 
 
@@ -156,44 +169,50 @@ def _report_qualifier(node: exp.Column, parts: list[exp.Identifier], names: Name
     if _visible(qualifier, names.scope) is not None or any(s.loose_items for s in names.scope.chain()):
         return False
     aliases = [i.alias for s in names.scope.chain() for i in s.items if not i.alias.startswith("_")]
-    message = f"'{qualifier}' is not in FROM, so '{node.sql(identify=False)}' cannot be read."
-    near = did_you_mean(qualifier, aliases)
-    known = next((n for n in names.catalog if n.lower() == qualifier.lower()), None)
-    if known is None:
-        hint = near or (f"FROM has: {', '.join(aliases)}." if aliases else "There is no FROM.")
-    else:
-        hint = _from_where(known, names.scope, parts[1].name)
-    names.findings.error("MP202", message, node, hint)
+    message = f"'{qualifier}' is not in FROM, so '{'.'.join(p.name for p in parts)}' cannot be read."
+    relation = names.relations.find(qualifier)
+    near = did_you_mean(qualifier, aliases) if relation is None else ""
+    hint = near or _from_where(relation.name if relation else qualifier, relation, names.scope)
+    names.findings.error("MP202", message, node, hint, once=(id(names.scope), qualifier.lower()))
     return True
 
 
-def _from_where(name: str, scope: Scope, column: str) -> str:
+def _from_where(name: str, relation: Relation | None, scope: Scope) -> str:
     """The clause that would bring a relation in."""
-    first = next((i for i in scope.items), None)
-    if first is None:
-        return f"Add FROM {name}."
-    key = (first.columns.key[0] if first.columns is not None and first.columns.key else None) or "key"
+    if not scope.items:
+        return f"Add it: FROM {name}"
+    first = scope.items[0]
+    own = first.columns.names if first.columns is not None else ()
+    theirs = relation.columns if relation is not None else None
+    common = [c for c in own if theirs is not None and c in theirs]
+    keys = [*(first.columns.key if first.columns is not None else ()), *common, *own, "id"]
+    key = next((k for k in keys if k in common), keys[0])
     return f"Add it: FROM {name} WHERE {first.alias}.{key} = {name}.{key}"
 
 
-def _report_missing(node: exp.Column, name: exp.Identifier, items: list[Item], names: Names) -> None:
+def _report_missing(name: exp.Identifier, items: list[Item], names: Names) -> None:
     columns = [c.name for i in items if i.columns is not None for c in (*i.columns, *i.hidden)]
     shown = [c.name for i in items if i.columns is not None for c in i.columns]
     hint = did_you_mean(name.name, columns)
-    if not hint and name.args.get("quoted"):
+    if not hint and (name.args.get("quoted") or not items):
         hint = f"A text is written '{name.name}', in single quotes."
-    if not hint:
-        hint = f"There are: {', '.join(dict.fromkeys(shown))}." if shown else "No column can be named here."
-    names.findings.error("MP202", f"{_holders(items)} no column '{name.name}'.", name, hint)
+    hint = hint or f"There are: {', '.join(dict.fromkeys(shown))}."
+    message = f"{sentence(_holders(items))} no column '{name.name}'."
+    names.findings.error("MP202", message, name, hint, once=(id(names.scope), tuple(map(id, items)), name.name.lower()))
 
 
 def _holders(items: list[Item]) -> str:
     labels = list(dict.fromkeys(i.label for i in items))
     if not labels:
-        return "There is"
+        return "there is"
     if len(labels) == 1:
         return f"{labels[0]} has"
     return f"{', '.join(labels[:-1])} and {labels[-1]} have"
+
+
+def sentence(text: str) -> str:
+    """The text with its first letter in upper case."""
+    return text[:1].upper() + text[1:]
 
 
 def _report_ambiguous(node: exp.Column, found: list[Match], names: Names) -> None:

@@ -19,26 +19,38 @@ class Findings:
     def __init__(self, source: SourceText) -> None:
         self._source = source
         self._found: dict[tuple[str, Place | None, str], Problem] = {}
+        self._told: dict[object, tuple[str, Place | None, str]] = {}
 
     def place(self, at: At) -> Place | None:
         """The place of a node of a query, or the place itself."""
         return place_of(at, self._source) if isinstance(at, exp.Expr) else at
 
     def add(self, problem: Problem) -> None:
-        self._found.setdefault((problem.code, problem.place, problem.message), problem)
+        self._found.setdefault(_key(problem), problem)
 
     def extend(self, problems: Iterable[Problem]) -> None:
         for problem in problems:
             self.add(problem)
 
-    def error(self, code: str, message: str, at: At, hint: str = "") -> None:
-        self.add(Problem(code, message, self.place(at), hint))
+    def error(self, code: str, message: str, at: At, hint: str = "", once: object = None) -> None:
+        self._tell(Problem(code, message, self.place(at), hint), once)
 
     def warn(self, code: str, message: str, at: At, hint: str = "") -> None:
         self.add(Problem(code, message, self.place(at), hint, Severity.WARNING))
 
-    def note(self, code: str, message: str, at: At, hint: str = "") -> None:
-        self.add(Problem(code, message, self.place(at), hint, Severity.NOTE))
+    def note(self, code: str, message: str, at: At, hint: str = "", once: object = None) -> None:
+        self._tell(Problem(code, message, self.place(at), hint, Severity.NOTE), once)
+
+    def _tell(self, problem: Problem, once: object) -> None:
+        """Add a problem; of those with an equal `once` only the first in the text is kept."""
+        earlier = self._found.get(self._told[once]) if once in self._told else None
+        if earlier is not None and _position(earlier) <= _position(problem):
+            return
+        if earlier is not None:
+            del self._found[self._told[once]]
+        self.add(problem)
+        if once is not None:
+            self._told[once] = _key(problem)
 
     def catch(self, error: MillpondError, at: At = None) -> None:
         """Keep what an error says, at the given place unless it has its own."""
@@ -52,6 +64,10 @@ class Findings:
     def sorted(self) -> tuple[Problem, ...]:
         """By place; what has none comes first, and equals keep the order in which they were found."""
         return tuple(sorted(self._found.values(), key=_position))
+
+
+def _key(problem: Problem) -> tuple[str, Place | None, str]:
+    return problem.code, problem.place, problem.message
 
 
 def _position(problem: Problem) -> tuple[int, int]:

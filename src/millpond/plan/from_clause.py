@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from millpond.plan.bound import Reading, Spot
 from millpond.plan.catalog import Relation, RelationKind
-from millpond.plan.columns import column_of
+from millpond.plan.columns import column_of, sentence
 from millpond.plan.model import BATCH
 from millpond.plan.scope import Item, Scope
 from millpond.plan.typed import type_of, with_type
@@ -35,14 +35,14 @@ def bind_from(binder: Binder, select: exp.Select, scope: Scope, at: Position) ->
         scope.items.append(_lateral(binder, lateral, scope))
 
 
-def _add(binder: Binder, node: exp.Expr, scope: Scope, at: Position, join: exp.Join | None = None) -> list[Item]:
+def _add(binder: Binder, node: exp.Expr, scope: Scope, at: Position) -> list[Item]:
     """The items that one relation of FROM brings; a bracket around a join brings several."""
     before = len(scope.items)
     if isinstance(node, exp.Table):
-        _append(binder, scope, _table(binder, node, at, join, len(scope.items)))
+        _append(binder, scope, _table(binder, node, at, len(scope.items)))
         _nested(binder, node, scope, at)
     elif isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table):
-        _add(binder, node.this, scope, at, join)
+        _add(binder, node.this, scope, at)
     elif isinstance(node, exp.Subquery):
         _append(binder, scope, _derived(binder, node, scope, at))
     elif isinstance(node, exp.Values):
@@ -64,11 +64,11 @@ def _nested(binder: Binder, table: exp.Table, scope: Scope, at: Position) -> Non
 def _append(binder: Binder, scope: Scope, item: Item) -> None:
     if scope.item(item.alias) is not None and not item.alias.startswith("_"):
         hint = f"Give one of them another name: {item.alias} AS {item.alias}2."
-        binder.findings.error("MP205", f"FROM has '{item.alias}' twice.", item.node, hint)
+        binder.findings.error("MP205", f"FROM has '{item.alias}' twice.", item.place or item.node, hint)
     scope.items.append(item)
 
 
-def _table(binder: Binder, table: exp.Table, at: Position, join: exp.Join | None, number: int) -> Item:
+def _table(binder: Binder, table: exp.Table, at: Position, number: int) -> Item:
     relation = _relation(binder, table, at)
     named = isinstance(table.this, exp.Identifier)
     alias = table.alias or (relation.name if named else f"_{number + 1}")
@@ -77,6 +77,7 @@ def _table(binder: Binder, table: exp.Table, at: Position, join: exp.Join | None
         _label(relation, table),
         _renamed(binder, table, relation.columns),
         table,
+        binder.findings.place(table),
         relation.hidden,
         relation.drivers,
         relation,
@@ -84,16 +85,18 @@ def _table(binder: Binder, table: exp.Table, at: Position, join: exp.Join | None
     if table.args.get("pivots"):
         item.columns = None
     if not relation.local:
-        binder.readings.append(Reading(relation, item, at.spot, join))
+        binder.readings.append(Reading(relation, item, at.spot))
     if relation.columns is None and relation.unseen:
-        binder.findings.note("MP221", f"The columns of {item.label} could not be verified: {relation.unseen}.", table)
+        binder.findings.note(
+            "MP221", f"The columns of {item.label} could not be verified: {relation.unseen}.", item.place
+        )
     _put(table, relation, item)
     return item
 
 
 def _label(relation: Relation, table: exp.Table) -> str:
     if isinstance(table.this, exp.Identifier):
-        return f"{'Stream' if relation.is_stream else 'Table'} '{relation.name}'"
+        return f"{relation.kind} '{relation.name}'"
     return f"'{redact(table.this.text_)}'" if isinstance(table.this, nodes.Uri) else f"'{relation.name}'"
 
 
@@ -138,7 +141,7 @@ def _put(table: exp.Table, relation: Relation, item: Item) -> None:
     """Write the relation's own name, the batch, or a derived stream's query where the user's name stood."""
     if isinstance(table.this, nodes.Uri | nodes.Changes | exp.Identifier) and relation.query is None:
         name = BATCH if relation.is_stream and not relation.local else relation.name
-        table.set("this", _quoted(name))
+        table.set("this", _quoted(name, table.this))
     if isinstance(table.this, exp.Identifier) and relation.query is None:
         _set_alias(table, item.alias)
     if relation.query is not None:
@@ -149,25 +152,29 @@ def _put(table: exp.Table, relation: Relation, item: Item) -> None:
         _set_alias(derived, item.alias)
 
 
-def _quoted(name: str) -> exp.Identifier:
-    return exp.Identifier(this=name, quoted=True)
+def _quoted(name: str, like: exp.Expr | None = None) -> exp.Identifier:
+    """A quoted name that remembers where it was written."""
+    made = exp.Identifier(this=name, quoted=True)
+    if like is not None and like.meta:
+        made.meta.update(like.meta)
+    return made
 
 
 def _set_alias(node: exp.Expr, alias: str) -> None:
     held = node.args.get("alias")
     if isinstance(held, exp.TableAlias):
-        held.set("this", _quoted(alias))
+        held.set("this", _quoted(alias, held.this))
     else:
         node.set("alias", exp.TableAlias(this=_quoted(alias)))
 
 
 def _derived(binder: Binder, node: exp.Subquery, scope: Scope, at: Position) -> Item:
+    place = binder.findings.place(node)
     bound = binder.bind_query(node.this, replace(at, outer=None, inner=True))
     alias = node.alias or f"_{len(scope.items) + 1}"
     _set_alias(node, alias)
-    return Item(
-        alias, f"'{node.alias or 'the subquery'}'", _renamed(binder, node, bound.schema), node, drivers=bound.drivers
-    )
+    label = "the subquery" if alias.startswith("_") else f"'{alias}'"
+    return Item(alias, label, _renamed(binder, node, bound.schema), node, place, drivers=bound.drivers)
 
 
 def _values(binder: Binder, node: exp.Values, scope: Scope) -> Item:
@@ -214,7 +221,7 @@ def _generated(call: exp.Expr, width: int) -> list[pa.DataType | None]:
 def _join(binder: Binder, join: exp.Join, scope: Scope, at: Position) -> None:
     left = list(scope.items)
     spot = Spot.SUBQUERY if at.spot is Spot.SUBQUERY else Spot.JOIN
-    right = _add(binder, join.this, scope, replace(at, spot=spot), join)
+    right = _add(binder, join.this, scope, replace(at, spot=spot))
     if join.args.get("method") == "NATURAL":
         _natural(join, left, right)
     if join.args.get("using"):
@@ -280,4 +287,4 @@ def _merged(join: exp.Join, left: exp.Expr, right: exp.Expr) -> exp.Expr:
 def _report_using(binder: Binder, name: exp.Identifier, items: list[Item]) -> None:
     labels = " and ".join(i.label for i in items)
     hint = "USING needs a column that both sides have; write ON a.x = b.y otherwise."
-    binder.findings.error("MP202", f"{labels} has no column '{name.name}'.", name, hint)
+    binder.findings.error("MP202", f"{sentence(labels)} has no column '{name.name}'.", name, hint)

@@ -16,7 +16,7 @@ def name_outputs(bound: BoundQuery, target: str, findings: Findings) -> BoundQue
     seen: set[str] = set()
     for output in bound.outputs or ():
         if output.name.lower() in seen and output.written:
-            message = f"Two columns of {target} would be named '{output.name}'."
+            message = f"Two columns for {target} are named '{output.name}'."
             hint = f"Give one of them another name: {_shown(output)} AS other_name."
             findings.error("MP209", message, output.expr, hint)
         seen.add(output.name.lower())

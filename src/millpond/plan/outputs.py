@@ -39,7 +39,8 @@ def expand_star(star: exp.Expr, scope: Scope, findings: Findings) -> list[exp.Ex
     if any(i.loose for i in items):
         return [star]
     columns = [_renamed(e.copy(), n) for n, e in merged.items()] if merged else []
-    columns += [c for i in items for c in _columns(i, skip=i.merged if not qualifier else set())]
+    written = next((n for n in star.walk() if isinstance(n, exp.Expr) and "start" in n.meta), None)
+    columns += [c for i in items for c in _columns(i, i.merged if not qualifier else set(), written)]
     return [c for c in columns if c.alias_or_name.lower() not in dropped]
 
 
@@ -49,9 +50,9 @@ def _renamed(expr: exp.Expr, name: str) -> exp.Expr:
     return exp.alias_(expr, name, quoted=True, copy=False)
 
 
-def _columns(item: Item, skip: set[str]) -> Iterator[exp.Expr]:
+def _columns(item: Item, skip: set[str], star: exp.Expr | None) -> Iterator[exp.Expr]:
     assert item.columns is not None
-    return (column_of(item, c.name, c.type) for c in item.columns if c.name.lower() not in skip)
+    return (column_of(item, c.name, c.type, star) for c in item.columns if c.name.lower() not in skip)
 
 
 def _excepted(star: exp.Expr, findings: Findings, items: list[Item]) -> set[str]:

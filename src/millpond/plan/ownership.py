@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from millpond import registry
+from millpond.errors import MillpondError
 from millpond.options import DURATION, INTEGER, TEXT, Option, choice, find_option
 from millpond.plan.findings import Findings
 from millpond.plan.sources import read_into
@@ -92,16 +94,34 @@ def _owner(entry: OptionEntry, owners: Sequence[Owner], elsewhere: Sequence[Owne
         return here[0]
     if here:
         _report_two(entry, [*here, *rivals], findings)
-    elif other := next((o for o in (*elsewhere, JOIN, STATEMENT, SETTING, TABLE) if o.takes(entry.name)), None):
+    elif other := next((o for o in (*elsewhere, *_anywhere()) if o.takes(entry.name)), None):
         _report_misplaced(entry, other, findings)
     else:
         _report_unknown(entry, owners, elsewhere, findings)
     return None
 
 
+def _anywhere() -> Iterator[Owner]:
+    """Whoever else could take an option, for saying where it belongs."""
+    yield from (JOIN, STATEMENT, SETTING, TABLE)
+    for kind, where in (("source", "right after its URI"), ("sink", "right after its URI")):
+        for name in registry.names(kind):
+            yield Owner(kind, f"a {kind} such as {name}", _options(kind, name), where)
+    for name in registry.names("backend"):
+        yield Owner("table", f"the backend {name}", _options("backend", name), f"beside 'backend' = '{name}'")
+
+
+def _options(kind: str, name: str) -> tuple[Option, ...]:
+    try:
+        found: tuple[Option, ...] = registry.find(kind, name).options
+        return found
+    except MillpondError:
+        return ()
+
+
 def _report_two(entry: OptionEntry, owners: Sequence[Owner], findings: Findings) -> None:
     labels = " and ".join(dict.fromkeys(o.label for o in owners))
-    places = "; ".join(f"for {o.label} {o.where}" for o in owners)
+    places = ", or ".join(dict.fromkeys(o.where for o in owners))
     findings.error("MP304", f"Option '{entry.name}' fits {labels}.", entry.place, f"Write it {places}.")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -33,8 +32,8 @@ class StatementRelations:
         self._clauses = clauses
         self._defines_table = defines_table
 
-    def names(self) -> Iterable[str]:
-        return self._context.catalog
+    def find(self, name: str) -> Relation | None:
+        return self._context.catalog.find(name)
 
     def of_node(self, table: exp.Table, spot: Spot, counted: bool) -> Relation:
         if isinstance(table.this, nodes.Uri):
@@ -113,7 +112,7 @@ class StatementRelations:
     def _report_unknown(self, table: exp.Table) -> None:
         name = table.this.this.name if isinstance(table.this, nodes.Changes) else table.sql(copy=True, comments=False)
         name = table.name if isinstance(table.this, exp.Identifier) and not table.args.get("db") else name
-        near = nearest(name, self.names())
+        near = nearest(name, self._context.catalog)
         brokers = self._context.settings.get("kafka.brokers") or "localhost:9092"
         topic = name.removeprefix("kafka_") or name
         missing = f"CREATE STREAM {name} FROM kafka://{brokers}/{topic};"

@@ -40,10 +40,6 @@ def _steps(plan: Plan) -> Iterator[Step]:
     return (step for flow in plan.flows for step in flow.steps)
 
 
-def _of_kind(kind: StepKind, name: str) -> Finder:
-    return lambda plan: ((s.place, name) for s in _steps(plan) if s.kind is kind)
-
-
 def _upserts_on(plan: Plan) -> Iterator[tuple[Place, str]]:
     for step in _steps(plan):
         if isinstance(step.statement, Upsert) and step.statement.on is not None:
@@ -160,8 +156,6 @@ def _flow_options(plan: Plan) -> Iterator[tuple[Place, str]]:
 
 
 NOT_YET = (
-    NotYet("UPDATE ... FROM a stream", _of_kind(StepKind.UPDATE, "UPDATE driven by a stream")),
-    NotYet("DELETE ... USING a stream", _of_kind(StepKind.DELETE, "DELETE driven by a stream")),
     NotYet("UPSERT ... ON", _upserts_on),
     NotYet("windows", _windows),
     NotYet("GROUP BY and DISTINCT into sinks", _groups_into_sinks),

@@ -7,19 +7,22 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from millpond.errors import Place
 from millpond.plan.catalog import Relation
 from millpond.schema import Column, Schema
 
 
 @dataclass
 class Item:
-    """One relation of a FROM under its alias. `label` names it in messages; `columns` is None when they are unknown;
-    `merged` are columns that USING has joined into one; `shown` is False for the right side of SEMI and ANTI joins."""
+    """One relation of a FROM under its alias. `label` names it in messages and `place` is where it was written;
+    `columns` is None when they are unknown; `merged` are columns that USING has joined into one; `shown` is False for
+    the right side of SEMI and ANTI joins."""
 
     alias: str
     label: str
     columns: Schema | None
     node: exp.Expr
+    place: Place | None = None
     hidden: tuple[Column, ...] = ()
     drivers: tuple[str, ...] = ()
     relation: Relation | None = None

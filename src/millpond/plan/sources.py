@@ -63,6 +63,7 @@ class Sources:
         self._surroundings = surroundings
         self._findings = findings
         self._opened: dict[str, Opened] = {}
+        self._by_shape: dict[object, str] = {}
 
     def __getitem__(self, id_: str) -> Opened:
         return self._opened[id_]
@@ -81,9 +82,10 @@ class Sources:
         if uri is None or plugin is None:
             return None
         values = self._values(uri, plugin, request)
-        id_ = _identity(uri, request, plugin.options)
         if self._findings.errors > before:
             return None
+        identity = _identity(uri, request, plugin.options)
+        id_ = self._by_shape.setdefault((identity.read, request.columns, _delay(request.watermark)), identity.id)
         if id_ not in self._opened:
             self._opened[id_] = self._make(id_, uri, plugin, values, request)
         return self._opened[id_]
@@ -98,11 +100,17 @@ class Sources:
                 )
             elif option is not None:
                 read_into(given, option, entry, self._findings)
+                self._warn_of_reset(entry)
         try:
             return complete(given, plugin.options, self._surroundings.environment)
         except MillpondError as error:
             self._findings.catch(error, request.place)
             return given
+
+    def _warn_of_reset(self, entry: OptionEntry) -> None:
+        if entry.name == "auto.offset.reset" and entry.value.strip().lower() not in ("earliest", "latest"):
+            message = f"'auto.offset.reset' cannot be '{entry.value}'; it is taken as earliest."
+            self._findings.warn("MP302", message, entry.value_place, "Write earliest or latest.")
 
     def _parameters(self, uri: Uri, plugin: SourcePlugin, request: SourceRequest) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -195,18 +203,27 @@ def read_into(values: dict[str, Any], option: Option, entry: OptionEntry, findin
         findings.catch(error, entry.value_place)
 
 
-def _identity(uri: Uri, request: SourceRequest, options: tuple[Option, ...]) -> str:
-    """A readable name and a short hash, the same whatever else the file says. A declared shape belongs to its stream;
+@dataclass(frozen=True)
+class _Identity:
+    """`read` tells what is read and how, `id` names it in the state directory."""
+
+    read: str
+    id: str
+
+
+def _identity(uri: Uri, request: SourceRequest, options: tuple[Option, ...]) -> _Identity:
+    """The same whatever else the file says. A declared shape belongs to its stream, so its name is part of the id;
     secrets are left out: a new password is no new source."""
+    public = sorted((e.name, e.value) for e in request.entries if not _secret(e.name, options))
+    read = json.dumps([uri.shown, public, "table" if request.as_table else "stream"])
     shaped = request.columns is not None or request.watermark is not None
-    owner = request.name if request.name and shaped else uri.scheme
-    public = {e.name: e.value for e in request.entries if not _secret(e.name, options)}
-    use = "table" if request.as_table else "stream"
-    seed = json.dumps([owner.lower(), uri.shown, sorted(public.items()), use])
-    readable = slug(request.name or _shown_name(uri)) or uri.scheme
-    if not (request.name and shaped):
-        readable = slug(_shown_name(uri)) or uri.scheme
-    return f"{readable}_{short_hash(seed)}"
+    owner = request.name if request.name and shaped else ""
+    readable = slug(owner or _shown_name(uri)) or uri.scheme
+    return _Identity(read, f"{readable}_{short_hash(owner.lower() + read)}")
+
+
+def _delay(watermark: Watermark | None) -> tuple[str, int] | None:
+    return (watermark.column.key, watermark.delay_us) if watermark is not None else None
 
 
 def _secret(name: str, options: tuple[Option, ...]) -> bool:

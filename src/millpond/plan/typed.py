@@ -39,15 +39,21 @@ def type_of(expr: exp.Expr) -> pa.DataType | None:
     carried: pa.DataType | None = expr.meta_get(TYPE)
     if carried is not None:
         return carried
-    if expr.find(exp.Query) is not None:
-        expr = _without_queries(expr)
-    return infer(as_expression(expr), _CARRIED)
+    if expr.find(exp.Query, exp.Filter) is not None:
+        expr = _simplified(expr)
+    try:
+        return infer(as_expression(expr), _CARRIED)
+    except RecursionError:
+        # A sum of a thousand terms: Spark will tell.
+        return None
 
 
-def _without_queries(expr: exp.Expr) -> exp.Expr:
-    """The expression with a typed column in the place of each scalar subquery."""
+def _simplified(expr: exp.Expr) -> exp.Expr:
+    """The expression with a typed column in the place of each scalar subquery, and without FILTER (WHERE ...)."""
 
     def stand_in(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Filter):
+            return as_expression(node.this)
         if not isinstance(node, exp.Query) or isinstance(node.parent, exp.Exists | exp.In | exp.Any | exp.All):
             return node
         return with_type(exp.column("value"), node.meta_get(TYPE))

@@ -60,11 +60,12 @@ class _Parts:
     sink: Owner | None
     table: Owner | None
     joins: bool
+    statement: Owner | None = STATEMENT
 
     def at_end(self, adjacent: Owner | None) -> list[Owner]:
         """Who may own the WITH at the end: the statement, the table, and the source beside it or the only one."""
         source = adjacent or (next(iter(self.sources.values())) if len(self.sources) == 1 else None)
-        return [o for o in (source, STATEMENT, self.table) if o is not None]
+        return [o for o in (source, self.statement, self.table) if o is not None]
 
     def others(self, owners: list[Owner]) -> list[Owner]:
         known = [*self.sources.values(), self.sink, self.table, JOIN if self.joins else None]
@@ -75,7 +76,9 @@ def read_clauses(statement: Statement, query: exp.Expr | None, catalog: Catalog,
     """Hand every option of a statement to its owner; wrong, misplaced and doubtful ones are findings."""
     tables = list(query.find_all(exp.Table)) if query is not None else []
     joins = list(query.find_all(exp.Join)) if query is not None else []
-    parts = _Parts(_sources(statement, tables, catalog), _sink(statement), _table(statement), bool(joins))
+    # Declaring columns drives nothing that could fail or wait.
+    own = None if isinstance(statement, CreateTable) and statement.query is None else STATEMENT
+    parts = _Parts(_sources(statement, tables, catalog), _sink(statement), _table(statement), bool(joins), own)
     shares = Shares()
     for node in tables:
         _relation_group(node, parts, shares, findings)
@@ -113,7 +116,8 @@ def _source(table: exp.Table, catalog: Catalog) -> Owner | None:
 def _uri_owner(text: str, node: object, label: str = "") -> Owner | None:
     options = _uri_options("source", text)
     label = label or f"source {redact(text)}"
-    return None if options is None else Owner("source", label, options, f"right after {label} in FROM", id(node))
+    where = f"right after {label.removeprefix('source ')} in FROM"
+    return None if options is None else Owner("source", label, options, where, id(node))
 
 
 def _uri_options(kind: str, text: str) -> tuple[Option, ...] | None:
@@ -130,7 +134,8 @@ def _sink(statement: Statement) -> Owner | None:
         return None
     options = _uri_options("sink", statement.target.uri)
     label = f"sink {redact(statement.target.uri)}"
-    return None if options is None else Owner("sink", label, options, f"right after {label}")
+    where = f"right after {redact(statement.target.uri)} in INTO"
+    return None if options is None else Owner("sink", label, options, where)
 
 
 def _table(statement: Statement) -> Owner | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.errors import Problem
+from millpond.errors import Place, Problem
 from millpond.expressions.types import assignable
 from millpond.plan.checks.subject import Subject
 from millpond.plan.context import Planned
@@ -28,12 +28,17 @@ def check(subject: Subject) -> Iterator[Problem]:
         elif isinstance(planned.statement, Update):
             for name, value in planned.assignments:
                 if name in schema:
-                    yield from _fits(subject, value, schema[name])
+                    yield from _fits(subject, value, schema[name], _place(planned))
 
 
 def _target(subject: Subject, planned: Planned) -> Schema | None:
     table = subject.tables.get(planned.target.lower())
     return table.spec.schema if table is not None and table.kind is TableKind.DECLARED else None
+
+
+def _place(planned: Planned) -> Place:
+    statement = planned.statement
+    return statement.target.place if isinstance(statement, Insert | Upsert) else statement.place
 
 
 def _inserted(subject: Subject, planned: Planned, schema: Schema) -> Iterator[Problem]:
@@ -44,7 +49,7 @@ def _inserted(subject: Subject, planned: Planned, schema: Schema) -> Iterator[Pr
             continue
         for name, value in zip(names, row, strict=True):
             if name in schema:
-                yield from _fits(subject, value, schema[name])
+                yield from _fits(subject, value, schema[name], _place(planned))
     outputs = planned.bound.outputs if planned.bound else None
     if outputs is None:
         yield from _omitted(subject, planned, schema)
@@ -54,7 +59,7 @@ def _inserted(subject: Subject, planned: Planned, schema: Schema) -> Iterator[Pr
         return
     for name, output in zip(names, outputs, strict=True):
         if name in schema:
-            yield from _fits(subject, output.expr, schema[name])
+            yield from _fits(subject, output.expr, schema[name], _place(planned))
     yield from _omitted(subject, planned, schema)
 
 
@@ -68,11 +73,12 @@ def _count(subject: Subject, planned: Planned, given: int, at: exp.Expr | None) 
     return subject.problem("MP207", message, place, f"Give a value for each of: {wanted}.")
 
 
-def _fits(subject: Subject, value: exp.Expr, column: Column) -> Iterator[Problem]:
+def _fits(subject: Subject, value: exp.Expr, column: Column, otherwise: Place) -> Iterator[Problem]:
+    at = subject.at(value, otherwise)
     if isinstance(value, nodes.Default):
         if column.default is None and not column.nullable:
             message = f"Column '{column.name}' is NOT NULL and has no default."
-            yield subject.problem("MP225", message, value, "Write a value instead of DEFAULT.")
+            yield subject.problem("MP225", message, at, "Write a value instead of DEFAULT.")
         return
     found = type_of(value)
     if found is None or column.type is None:
@@ -80,11 +86,11 @@ def _fits(subject: Subject, value: exp.Expr, column: Column) -> Iterator[Problem
     if pa.types.is_null(found):
         if not column.nullable and isinstance(value, exp.Null):
             message = f"Column '{column.name}' is NOT NULL."
-            yield subject.problem("MP225", message, value, "Write a value, or DEFAULT if it has one.")
+            yield subject.problem("MP225", message, at, "Write a value, or DEFAULT if it has one.")
         return
     if not assignable(found, column.type):
         message = f"{type_name(found)} does not fit column '{column.name}' of type {type_name(column.type)}."
-        yield subject.problem("MP206", message, value, f"Cast it: CAST(... AS {type_name(column.type)}).")
+        yield subject.problem("MP206", message, at, f"Cast it: CAST(... AS {type_name(column.type)}).")
 
 
 def _omitted(subject: Subject, planned: Planned, schema: Schema) -> Iterator[Problem]:

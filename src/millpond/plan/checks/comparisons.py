@@ -15,6 +15,8 @@ from millpond.schema import type_name
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ)
 
+CONNECTIVES = (exp.And, exp.Or, exp.Not, exp.Paren)
+
 
 def check(subject: Subject) -> Iterator[Problem]:
     for tree in subject.trees():
@@ -57,8 +59,9 @@ def _condition(node: exp.Expr) -> exp.Expr | None:
 
 
 def _boolean(subject: Subject, condition: exp.Expr) -> Iterator[Problem]:
-    found = type_of(condition)
-    if found is None or pa.types.is_boolean(found) or pa.types.is_null(found):
-        return
-    message = f"A condition must be BOOLEAN, but this is {type_name(found)}."
-    yield subject.problem("MP206", message, condition, "Compare it with something, such as <> 0.")
+    for part in condition.walk(prune=lambda node: not isinstance(node, CONNECTIVES)):
+        found = None if isinstance(part, CONNECTIVES) else type_of(part)
+        if found is None or pa.types.is_boolean(found) or pa.types.is_null(found):
+            continue
+        message = f"A condition must be BOOLEAN, but this is {type_name(found)}."
+        yield subject.problem("MP206", message, part, "Compare it with something, such as <> 0.")

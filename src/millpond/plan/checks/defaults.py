@@ -24,15 +24,16 @@ def check(subject: Subject) -> Iterator[Problem]:
 
 
 def _column(subject: Subject, column: ColumnDef, default: exp.Expression) -> Iterator[Problem]:
+    at = subject.at(default, column.name.place)
     if default.find(exp.Column, exp.Query) is not None:
         message = f"The default of '{column.name}' must be a constant."
-        yield subject.problem("MP225", message, default, "A default names no columns and no tables.")
+        yield subject.problem("MP225", message, at, "A default names no columns and no tables.")
         return
     found = type_of(default)
     if found is not None and pa.types.is_null(found):
         if not column.nullable:
             message = f"Column '{column.name}' is NOT NULL, but its default is NULL."
-            yield subject.problem("MP225", message, default, "Give another default, or leave NOT NULL out.")
+            yield subject.problem("MP225", message, at, "Give another default, or leave NOT NULL out.")
     elif found is not None and not assignable(found, column.type):
         message = f"The default of '{column.name}' is {type_name(found)}, which does not fit {type_name(column.type)}."
-        yield subject.problem("MP225", message, default, f"Write a default of type {type_name(column.type)}.")
+        yield subject.problem("MP225", message, at, f"Write a default of type {type_name(column.type)}.")

@@ -40,7 +40,8 @@ def _ungrouped(expr: exp.Expr, select: BoundSelect) -> Iterator[exp.Column]:
 
 
 def _problem(subject: Subject, column: exp.Column, select: BoundSelect) -> Problem:
-    shown = column.name if column.table.startswith("_") else f"{column.table}.{column.name}"
+    alone = len(select.scope.items) == 1 or column.table.startswith("_")
+    shown = column.name if alone else f"{column.table}.{column.name}"
     message = f"Column '{column.name}' is neither grouped nor aggregated."
     add = f"Add {shown} to GROUP BY" if select.groups else f"Add GROUP BY {shown}"
     return subject.problem("MP210", message, column, f"{add}, or aggregate it: MAX({shown}).")

@@ -9,6 +9,7 @@ from sqlglot import exp
 from millpond.errors import Problem
 from millpond.plan.bound import BoundSelect
 from millpond.plan.checks.subject import Subject
+from millpond.plan.columns import sentence
 from millpond.sql.nodes import join_options
 from millpond.sql.statements import OptionEntry
 from millpond.suggest import did_you_mean
@@ -41,4 +42,4 @@ def _column(subject: Subject, entry: OptionEntry, label: str, names: tuple[str, 
     name = entry.name.removeprefix("default.")
     if name not in {n.lower() for n in names}:
         hint = did_you_mean(name, names) or f"There are: {', '.join(names)}."
-        yield subject.problem("MP202", f"{label} has no column '{name}'.", entry.place, hint)
+        yield subject.problem("MP202", f"{sentence(label)} has no column '{name}'.", entry.place, hint)

@@ -10,6 +10,7 @@ from sqlglot import exp
 from millpond.errors import Problem
 from millpond.plan.bound import BoundSelect
 from millpond.plan.checks.subject import Subject
+from millpond.plan.columns import sentence
 from millpond.plan.scope import Item
 from millpond.plan.typed import type_of
 
@@ -44,23 +45,19 @@ def _two_streams(subject: Subject, select: BoundSelect, join: exp.Join, left: It
     side = _side(join)
     if side in ("RIGHT", "FULL"):
         message = f"{side} JOIN of two streams cannot be answered: a missing partner may still come."
-        yield subject.problem("MP218", message, join.this, "Use JOIN, or LEFT JOIN with a time bound.")
+        yield subject.problem("MP218", message, right.place, "Use JOIN, or LEFT JOIN with a time bound.")
         return
     if _is_bounded(select, join, left, right):
         return
-    message = f"{left.label} joins {_small(right.label)} without a time bound."
+    message = f"{sentence(left.label)} joins {right.label} without a time bound."
     a, b = _time(left), _time(right)
     hint = f"Add AND {b} BETWEEN {a} - INTERVAL 10 SECONDS AND {a}"
     if side == "LEFT":
         message += " A LEFT JOIN would have to wait for ever."
-        yield subject.problem("MP203", message, join.this, hint)
+        yield subject.problem("MP203", message, right.place, hint)
     else:
         message += " All events of both would have to be remembered."
-        yield subject.warning("MP203", message, join.this, hint)
-
-
-def _small(label: str) -> str:
-    return label[0].lower() + label[1:]
+        yield subject.warning("MP203", message, right.place, hint)
 
 
 def _time(item: Item) -> str:
@@ -98,5 +95,5 @@ def _keeps_table(subject: Subject, join: exp.Join, left: list[Item], right: Item
         kept = left[0]
     if kept is None or str(join.args.get("kind") or "").upper() in ("SEMI", "ANTI"):
         return
-    message = f"This {side} JOIN emits the unmatched rows of {_small(kept.label)} in every batch."
-    yield subject.warning("MP216", message, join.this, "Use JOIN or LEFT JOIN from the stream if that is not meant.")
+    message = f"This {side} JOIN emits the unmatched rows of {kept.label} in every batch."
+    yield subject.warning("MP216", message, right.place, "Use JOIN or LEFT JOIN from the stream if that is not meant.")

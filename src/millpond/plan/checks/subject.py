@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from millpond.errors import Problem, Severity
+from millpond.errors import Place, Problem, Severity
 from millpond.plan.bound import BoundSelect
 from millpond.plan.catalog import Catalog
 from millpond.plan.context import Planned
@@ -45,6 +45,10 @@ class Subject:
                 yield planned.condition
             for row in planned.rows:
                 yield from row
+
+    def at(self, node: exp.Expr, otherwise: Place) -> At:
+        """The node if it remembers where it was written, as NULL and DEFAULT do not, else another place."""
+        return node if any("start" in n.meta for n in node.walk()) else otherwise
 
     def problem(self, code: str, message: str, at: At, hint: str = "", severity: Severity = Severity.ERROR) -> Problem:
         return Problem(code, message, self.findings.place(at), hint, severity)

@@ -1,0 +1,23 @@
+"""ORDER BY and LIMIT where they mean something: a table has no order, and the groups of a stream never end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millpond.errors import Problem
+from millpond.plan.checks.subject import Subject
+from millpond.plan.model import StepKind
+from millpond.sql.statements import CreateTable
+
+
+def check(subject: Subject) -> Iterator[Problem]:
+    for planned in subject.planned:
+        if not isinstance(planned.statement, CreateTable) or planned.bound is None:
+            continue
+        name, clauses = planned.statement.name, planned.bound.query.args
+        if clauses.get("limit") is not None and planned.kind is StepKind.AGGREGATE:
+            message = f"LIMIT cannot hold for table '{name}': the groups of a stream never end."
+            yield subject.problem("MP220", message, clauses["limit"], "Read the table with ORDER BY and LIMIT instead.")
+        elif clauses.get("order") is not None and clauses.get("limit") is None:
+            message = f"ORDER BY does nothing here: table '{name}' has no order."
+            yield subject.warning("MP223", message, clauses["order"], "Order the query that reads it.")
