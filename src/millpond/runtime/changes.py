@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 
 from millpond.contracts.table import WriteTable
@@ -14,13 +13,12 @@ from millpond.errors import MillpondError
 from millpond.plan.model import BATCH, OneShot
 from millpond.runtime.access import arrow_frame
 from millpond.runtime.evaluate import constant
+from millpond.runtime.rows import ROW_NUMBER, numbered, swap_rows, with_columns
 from millpond.runtime.spark_errors import translate
 from millpond.runtime.work import Work
 from millpond.sql.nodes import Default
 from millpond.sql.parser import parse_expression
 from millpond.sql.statements import Delete, Insert, Name, Update, Upsert
-
-ROW_NUMBER = "__mp_row"
 
 
 def change(work: Work, shot: OneShot) -> int:
@@ -78,11 +76,8 @@ def _update(work: Work, shot: OneShot) -> int:
     new = _selected(work, shot, rows, sets)
     if not new.num_rows:
         return 0
-    picked = rows.take(new[ROW_NUMBER])
-    for name in sets:
-        column = new[name].cast(table.schema[name].type)
-        picked = picked.set_column(table.schema.position(name), table.schema.arrow().field(name), column)
-    return _swap(table, rows, new[ROW_NUMBER], picked)
+    picked = with_columns(rows.take(new[ROW_NUMBER]), new.drop_columns([ROW_NUMBER]), table.schema.arrow())
+    return swap_rows(table, rows, new[ROW_NUMBER], picked)
 
 
 def _delete(work: Work, shot: OneShot) -> int:
@@ -94,7 +89,7 @@ def _delete(work: Work, shot: OneShot) -> int:
         return table.delete(_unqualified(shot.condition, own) if shot.condition else None)
     rows = table.to_arrow()
     gone = _selected(work, shot, rows, {})
-    return _swap(table, rows, gone[ROW_NUMBER], rows.slice(0, 0)) if gone.num_rows else 0
+    return swap_rows(table, rows, gone[ROW_NUMBER], rows.slice(0, 0)) if gone.num_rows else 0
 
 
 RUNNERS: dict[type, Callable[[Work, OneShot], int]] = {
@@ -134,7 +129,6 @@ def _unqualified(expression: exp.Expression, own: set[str]) -> exp.Expression:
 
 def _selected(work: Work, shot: OneShot, rows: pa.Table, sets: dict[str, exp.Expression]) -> pa.Table:
     """The numbers of the rows for which WHERE holds, with the new values: one query on Spark."""
-    numbered = rows.append_column(ROW_NUMBER, pa.array(range(rows.num_rows), pa.int64()))
     statement = shot.statement
     assert isinstance(statement, Update | Delete)
     alias = (statement.alias or statement.table).text
@@ -143,18 +137,4 @@ def _selected(work: Work, shot: OneShot, rows: pa.Table, sets: dict[str, exp.Exp
     query = query.from_(exp.alias_(exp.to_table(BATCH), alias, table=True, quoted=True))
     if shot.condition is not None:
         query = query.where(shot.condition.copy())
-    return work.query(query, arrow_frame(work.views.session, numbered)).toArrow()
-
-
-def _swap(table: WriteTable, rows: pa.Table, positions: pa.ChunkedArray, new: pa.Table) -> int:
-    """Put `new` in the place of the rows at `positions`; a collision of keys is the insert's error."""
-    count = len(positions)
-    key = [table.schema[name].name for name in table.schema.key]
-    if key:
-        table.delete(keys=rows.take(positions).select(key))
-        if new.num_rows:
-            table.insert(new)
-        return count
-    mask = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), value_set=positions.combine_chunks()))
-    table.replace(pa.concat_tables([rows.filter(mask), new]))
-    return count
+    return work.query(query, arrow_frame(work.views.session, numbered(rows))).toArrow()

@@ -18,6 +18,7 @@ from millpond.rendering import json_lines
 from millpond.runtime import aggregate
 from millpond.runtime.batch import Batch
 from millpond.runtime.dead_letters import Letters
+from millpond.runtime.folding import apply_change
 from millpond.runtime.outputs import outputs
 from millpond.runtime.relations import ORDER, carry_order
 from millpond.runtime.spark_types import from_spark_schema
@@ -87,12 +88,19 @@ def _publish_groups(run: BatchRun, step: Step, merged: pa.Table) -> None:
         run.work.mark_changed(step.target)
 
 
+def _change(run: BatchRun, step: Step) -> None:
+    if apply_change(run.work, step, run.batch.frame):
+        run.work.mark_changed(step.target)
+
+
 RUNNERS: dict[StepKind, Callable[[BatchRun, Step], None]] = {
     StepKind.SINK: _sink,
     StepKind.INSERT: _insert,
     StepKind.UPSERT: _insert,
     StepKind.APPEND: _insert,
     StepKind.AGGREGATE: _aggregate,
+    StepKind.UPDATE: _change,
+    StepKind.DELETE: _change,
 }
 
 

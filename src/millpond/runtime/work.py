@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -37,15 +39,17 @@ class Work:
         """Views over a table must be refreshed, although nothing was changed here."""
         self._dirty |= {v.name.lower() for v in self.context.views_of({name})}
 
-    def query(self, query: exp.Query, batch: DataFrame | None = None) -> DataFrame:
-        """A query over the batch and tables as they are now in this transaction."""
+    def query(
+        self, query: exp.Query, batch: DataFrame | None = None, given: Mapping[str, DataFrame] | None = None
+    ) -> DataFrame:
+        """A query over the batch, relations that are given, and tables as they are now in this transaction."""
+        frames = {**(given or {}), **({BATCH: batch} if batch is not None else {})}
         names = tables_of(query)
-        self.refresh({n for n in names if n != BATCH})
+        self.refresh({n for n in names if n not in frames})
         views = {}
         for name in names:
-            if name == BATCH:
-                assert batch is not None
-                views[name] = self.views.frame(BATCH, batch)
+            if name in frames:
+                views[name] = self.views.frame(name, frames[name])
             else:
                 views[name] = self.views.table(self.table(name), changed=name in self.changed)
         return self.views.session.sql(spark_text(query, views))
