@@ -130,6 +130,8 @@ def _unary(checked: Run, plain: Run) -> Callable[[Site], Run]:
         type_ = site.takes[0]
         if type_ in INTEGERS:
             return lambda value: attempt(checked, value)
+        if pa.types.is_decimal(type_):
+            return lambda value: plain(decimals.negatable(value))
         return plain
 
     return make
@@ -145,8 +147,10 @@ def _round(ties: str) -> Callable[[Site], Run]:
         places = site.constant(1) if len(site.takes) == 2 else 0
         if places is None:
             raise NotCompilable("the number of places is NULL")
+        if type_ == pa.float32():
+            raise NotCompilable("ROUND of a float goes by Java's spelling of it")
         if type_ in FLOATS:
-            return elementwise(decimals.float_rounder(places, ties, single=type_ == pa.float32()), type_)
+            return elementwise(decimals.float_rounder(places, ties), type_)
         if pa.types.is_decimal(type_):
             return decimals.rounder(site, places, ties)
         return decimals.whole_rounder(site, places, ties)

@@ -118,7 +118,9 @@ def _decimal_to_decimal(array: pa.Array, target: pa.DataType) -> Converted:
 
 
 def _decimal_to_whole(array: pa.Array, target: pa.DataType) -> Converted:
-    cut = pc.trunc(array).cast(pa.decimal128(38, 0))
+    # Arrow wants room for a digit before the point even when it only cuts.
+    wide = array.cast(pa.decimal256(array.type.precision + 1, array.type.scale))
+    cut = pc.trunc(wide).cast(pa.decimal256(39, 0))
     failed = _outside(cut, target)
     return _blank(cut, failed).cast(target), failed
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.expressions.coercion import PRECISION_MAX
-from millpond.expressions.failures import RowError, attempt
+from millpond.expressions.failures import NotCompilable, RowError, attempt
 from millpond.expressions.frames import Datum
 from millpond.expressions.kernels import Run, Site, elementwise
 from millpond.expressions.signatures import product_digits, quotient_digits, sum_digits
@@ -41,7 +41,9 @@ def zero(like: Datum) -> pa.Scalar:
 def fitted(value: Decimal, type_: pa.DataType) -> Decimal | None:
     """The value rounded half up to a decimal type; None when it has too many digits."""
     found = value.quantize(Decimal(1).scaleb(-type_.scale), rounding=ROUND_HALF_UP, context=EXACT)
-    return found if abs(found) < Decimal(1).scaleb(type_.precision - type_.scale) else None
+    # abs() would round to the 28 digits of Python's default.
+    bound = Decimal(1).scaleb(type_.precision - type_.scale)
+    return found if -bound < found < bound else None
 
 
 def _into(type_: pa.DataType, compute: Callable[..., Decimal]) -> Run:
@@ -54,6 +56,21 @@ def _into(type_: pa.DataType, compute: Callable[..., Decimal]) -> Run:
         return found
 
     return elementwise(one, type_)
+
+
+NEGATED_DIGITS_MAX = 34
+
+
+def negatable(value: Datum) -> Datum:
+    """The value, unless it has more than 34 digits: Spark's negation rounds those."""
+    type_ = value.type
+    if type_.precision > NEGATED_DIGITS_MAX:
+        bound = pa.scalar(
+            Decimal(1).scaleb(NEGATED_DIGITS_MAX - type_.scale), pa.decimal256(PRECISION_MAX + 1, type_.scale)
+        )
+        if pc.any(pc.greater_equal(pc.abs(value), bound)).as_py():
+            raise NotCompilable("the negative of a decimal of more than 34 digits")
+    return value
 
 
 def _digits(site: Site) -> tuple[int, int, int, int]:
@@ -147,7 +164,7 @@ def whole_rounder(site: Site, places: int, ties: str) -> Run:
     return elementwise(one, type_)
 
 
-def float_rounder(places: int, ties: str, *, single: bool) -> Callable[..., float]:
+def float_rounder(places: int, ties: str) -> Callable[..., float]:
     """ROUND of a double, by its shortest decimal spelling as Spark does it."""
     unit = Decimal(1).scaleb(-places)
 
@@ -156,11 +173,11 @@ def float_rounder(places: int, ties: str, *, single: bool) -> Callable[..., floa
             return value
         exact = Decimal(repr(value))
         exponent = exact.as_tuple().exponent
-        if isinstance(exponent, int) and -exponent <= places:
-            return value
-        return float(exact.quantize(unit, rounding=TIES[ties], context=EXACT))
+        if isinstance(exponent, int) and -exponent > places:
+            exact = exact.quantize(unit, rounding=TIES[ties], context=EXACT)
+        # Java's BigDecimal has no negative zero.
+        return float(exact) or 0.0
 
-    assert not single, "a float's spelling is Java's business"
     return one
 
 

@@ -39,7 +39,7 @@ def decimal_constant(value: Decimal) -> Constant:
     if not isinstance(exponent, int):
         raise ValueError(value)
     if exponent > 0:
-        value = value.quantize(Decimal(1))
+        value = Decimal(int(value))
         digits, exponent = value.as_tuple()[1], 0
     scale = -exponent
     return Constant(value, pa.decimal128(max(len(digits), scale), scale))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -61,10 +61,27 @@ def shape(constants: Sequence[Constant]) -> Shape:
     return tuple((c.type, len(str(abs(c.value))) if isinstance(c.value, int) else 0) for c in constants)
 
 
+# Nodes that keep their parts in another order than they are written in.
+_WRITTEN_ORDER: dict[type[exp.Expression], tuple[str, ...]] = {
+    exp.StrPosition: ("substr", "this", "position"),
+    exp.Trim: ("expression", "this"),
+}
+
+
+def in_order(expr: exp.Expression) -> Iterator[exp.Placeholder]:
+    """Every `?` of an expression in the order of the text."""
+    if isinstance(expr, exp.Placeholder):
+        yield expr
+        return
+    keys = _WRITTEN_ORDER.get(type(expr))
+    parts = expr.iter_expressions() if keys is None else filter(None, map(expr.args.get, keys))
+    for part in parts:
+        yield from in_order(part)
+
+
 def placeholders(expr: exp.Expression) -> dict[int, int]:
     """The position of each `?` of a text, by the identity of its node."""
-    found = list(expr.find_all(exp.Placeholder, bfs=False))
-    return {id(node): int(node.args.get("position", place)) for place, node in enumerate(found)}
+    return {id(node): place for place, node in enumerate(in_order(expr))}
 
 
 def matched(expr: exp.Expression, parameters: Sequence[object]) -> tuple[Constant, ...]:

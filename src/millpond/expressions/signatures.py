@@ -303,6 +303,7 @@ def _round(operands: Operands) -> Signature | None:
         if not isinstance(term, Constant) or term.type not in INTEGERS or not isinstance(term.value, int):
             return None
         places = term.value
+    type_ = DOUBLE if type_ == VOID else type_
     given = (type_, INT)[: len(operands)]
     if not pa.types.is_decimal(type_):
         return Signature(given, type_) if is_number(type_) else None

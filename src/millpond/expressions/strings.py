@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -19,13 +20,24 @@ PATTERNS_MAX = 256
 REPEATED_BYTES_MAX = 1 << 26
 
 
-def _cased(ascii_only: Run) -> Kernel:
-    """UPPER and LOWER; beyond ASCII the tables of Java's and Arrow's Unicode version differ."""
+# Letters whose other case is the same in every Unicode version from 14 to 17: the small sigma has two forms, and two
+# letters got a capital later.
+_SETTLED = re.compile("[^\u019b\u0264\u03a3\u1c80-\u1dff\ua640-\uabff\ue000-\U0001efff\U0001fb00-\U0010ffff]*")
+
+
+def _settled(text: str) -> str:
+    if not _SETTLED.fullmatch(text):
+        raise NotCompilable("letters whose case depends on the version of Unicode")
+    return text
+
+
+def _cased(for_ascii: Run, change: Callable[[str], str]) -> Kernel:
+    """UPPER and LOWER; Arrow's own have one letter for one, but the capital of \u00df is SS."""
+    slow = elementwise(lambda text: change(_settled(text)), STRING)
 
     def run(array: pa.Array) -> pa.Array:
-        if not pc.all(pc.string_is_ascii(array)).as_py() and array.null_count < len(array):
-            raise NotCompilable("letters beyond ASCII in another case")
-        return ascii_only(array)
+        # Of nothing but NULLs, `all` says NULL.
+        return for_ascii(array) if pc.all(pc.string_is_ascii(array)).as_py() is not False else slow(array)
 
     return Kernel(lambda _: on_arrays(run))
 
@@ -52,9 +64,16 @@ def _concat(site: Site) -> Run:
 
 
 def _concat_ws(separator: Datum, *texts: Datum) -> Datum:
-    if not texts:
-        return pc.if_else(pc.is_valid(separator), pa.scalar("", STRING), pa.scalar(None, STRING))
-    return pc.binary_join_element_wise(*texts, separator, null_handling="skip")
+    """CONCAT_WS; Arrow's own loses rows when all texts of a row are NULL."""
+    arguments = (separator, *texts)
+    lengths = [len(a) for a in arguments if isinstance(a, pa.Array)]
+    length = lengths[0] if lengths else 1
+    columns = [a.to_pylist() if isinstance(a, pa.Array) else [a.as_py()] * length for a in arguments]
+    found = [
+        None if between is None else between.join(text for text in row if text is not None)
+        for between, *row in zip(*columns, strict=True)
+    ]
+    return pa.array(found, STRING) if lengths else pa.scalar(found[0], STRING)
 
 
 def _substring(text: str, start: int, length: int = 2**31 - 1) -> str:
@@ -112,9 +131,7 @@ def _located(searched: Datum, text: Datum, *start: Datum) -> Datum:
 
 
 def _initcap(text: str) -> str:
-    if not text.isascii():
-        raise NotCompilable("letters beyond ASCII in another case")
-    return " ".join(word[:1].upper() + word[1:].lower() for word in text.split(" "))
+    return " ".join(word[:1].title() + word[1:].lower() for word in _settled(text).split(" "))
 
 
 def _split_part(text: str, delimiter: str, place: int) -> str:
@@ -172,8 +189,8 @@ def _found(by_arrow: Run, by_python: Callable[[str, str], bool]) -> Kernel:
 
 
 KERNELS: dict[str, Any] = {
-    "upper": _cased(pc.ascii_upper),
-    "lower": _cased(pc.ascii_lower),
+    "upper": _cased(pc.ascii_upper, str.upper),
+    "lower": _cased(pc.ascii_lower, str.lower),
     "initcap": _rows(_initcap, STRING),
     "length": Kernel(_length),
     "trim": _trim(pc.utf8_trim, str.strip),
