@@ -1,0 +1,85 @@
+"""Queries over one table, answered without Spark where Arrow gives exactly what Spark would."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from millpond.contracts.table import ReadTable
+from millpond.expressions.aggregates import compile_aggregate
+from millpond.expressions.compile import NotCompilable, compile_expression
+from millpond.schema import Schema
+
+# What a query may consist of to be answered here; anything else is Spark's.
+PARTS = {"expressions", "from_", "where", "order", "limit", "offset", "kind"}
+
+
+def answer_directly(query: exp.Query, table: ReadTable) -> pa.Table | None:
+    """The rows of a SELECT over this table alone, or None when it is Spark's work."""
+    if not isinstance(query, exp.Select) or any(v for k, v in query.args.items() if v and k not in PARTS):
+        return None
+    if query.find(exp.Subquery, exp.Exists, exp.Placeholder, exp.Window):
+        return None
+    try:
+        return _answer(query, table)
+    except NotCompilable:
+        return None
+
+
+def _answer(query: exp.Select, table: ReadTable) -> pa.Table | None:
+    plain = query.transform(_unqualified)
+    assert isinstance(plain, exp.Select)
+    where = plain.args.get("where")
+    # Compiled before the table is read: a condition that only Spark can judge must not start it in the table.
+    if where is not None:
+        compile_expression(where.this, table.schema)
+    rows = table.find(where.this) if where is not None else table.to_arrow()
+    if any(e.unalias().find(exp.AggFunc) for e in plain.expressions):
+        return _aggregates(plain, rows, table.schema)
+    names = [e.alias_or_name for e in plain.expressions]
+    columns = [compile_expression(e.unalias(), table.schema).evaluate(rows) for e in plain.expressions]
+    result = pa.table(columns, names=names)
+    order = plain.args.get("order")
+    if order is not None:
+        result = _ordered(result, rows, order, table.schema)
+    return None if result is None else _cut(result, plain)
+
+
+def _unqualified(node: exp.Expr) -> exp.Expr:
+    return exp.column(node.this.copy()) if isinstance(node, exp.Column) and node.table else node
+
+
+def _aggregates(query: exp.Select, rows: pa.Table, schema: Schema) -> pa.Table | None:
+    """Aggregates over the whole table: one row."""
+    if query.args.get("order") or query.args.get("limit") or query.args.get("offset"):
+        return None
+    values = [compile_aggregate(e.unalias(), schema).evaluate(rows) for e in query.expressions]
+    arrays = [pa.array([v.as_py()], v.type) for v in values]
+    return pa.table(arrays, names=[e.alias_or_name for e in query.expressions])
+
+
+def _ordered(result: pa.Table, rows: pa.Table, order: exp.Order, schema: Schema) -> pa.Table | None:
+    """The rows in order: NULLs where the binder said, equal rows as they were; floats are left to Spark's NaN."""
+    columns: dict[str, pa.ChunkedArray] = {}
+    keys: list[tuple[str, str, str]] = []
+    for number, key in enumerate(order.expressions):
+        name = key.this.name if isinstance(key.this, exp.Column) else ""
+        known = name in result.column_names
+        values = result[name] if known else compile_expression(key.this, schema).evaluate(rows)
+        if pa.types.is_nested(values.type) or pa.types.is_floating(values.type) or pa.types.is_boolean(values.type):
+            return None
+        columns[f"k{number}"] = values
+        direction = "descending" if key.args.get("desc") else "ascending"
+        keys.append((f"k{number}", direction, "at_start" if key.args.get("nulls_first") else "at_end"))
+    columns["n"] = pa.array(range(result.num_rows), pa.int64())
+    return result.take(pc.sort_indices(pa.table(columns), sort_keys=[*keys, ("n", "ascending", "at_end")]))
+
+
+def _cut(result: pa.Table, query: exp.Select) -> pa.Table | None:
+    limit, offset = query.args.get("limit"), query.args.get("offset")
+    parts = [part.expression for part in (limit, offset) if part is not None]
+    if not all(isinstance(part, exp.Literal) and not part.is_string for part in parts):
+        return None
+    start = int(offset.expression.name) if offset is not None else 0
+    return result.slice(start, int(limit.expression.name)) if limit is not None else result.slice(start)
