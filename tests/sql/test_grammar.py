@@ -250,3 +250,28 @@ def test_every_node_survives_a_copy() -> None:
     found = query("SELECT p.*.x FROM kafka://x WITH ('a' = 'b') t GROUP BY TUMBLING(ts, 1m)")
     assert found.copy() == found
     assert options(relation_options(next(found.copy().find_all(exp.Table)))) == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 1",
+        "SELECT a FROM t WHERE a = b",
+        "SELECT a FROM t GROUP BY a",
+        "SELECT a FROM t GROUP BY a WITH ROLLUP",
+        "SELECT count(*) FROM t WINDOW TUMBLING(2d)",
+        "SELECT a FROM t HAVING a > 1",
+        "SELECT a FROM t ORDER BY a LIMIT 5 OFFSET 1",
+        "SELECT a FROM (SELECT 1 AS a) s",
+        "SELECT a FROM t LATERAL VIEW explode(x) e AS y",
+        "SELECT a FROM t UNION ALL SELECT b FROM u WHERE z",
+        "(SELECT a FROM t)",
+    ],
+)
+def test_options_may_end_a_query_behind_any_clause(text: str) -> None:
+    script = parse_script(f"{text} WITH ('p' = 'q')")
+    assert script.problems == ()
+    (statement,) = script.statements
+    assert isinstance(statement, Select)
+    assert options(statement.options) == {"p": "q"}
+    assert statement.options.at_end
