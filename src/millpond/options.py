@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.errors import OptionError, Place
+from millpond.errors import MillpondError, OptionError, Place
 from millpond.suggest import did_you_mean
 from millpond.units import parse_duration, parse_size
 
@@ -67,7 +67,7 @@ class Option:
         """The value of a written text, or MP302 with what was wanted."""
         try:
             return self.kind.parse(text)
-        except OptionError as error:
+        except MillpondError as error:
             raise error.at(place) from None
         except (ValueError, KeyError, ArithmeticError):
             shown = "a value that is not shown" if self.secret else f"'{text}'"
