@@ -49,7 +49,7 @@ def parse_json(raw: DataFrame, columns: Schema, kept: Sequence[str]) -> DataFram
     texts = f"{', '.join(f'{quoted(c.name)} STRING' for c in columns)}, {quoted(_CORRUPT)} STRING"
     slow = F.from_json(F.coalesce(_FIXED, _TEXT), texts, _JSON_OPTIONS)
     rows = rows.select("*", F.when(_field(_ROW, _CORRUPT).isNotNull(), slow).alias(_STRINGS))
-    values = [F.coalesce(_field(_ROW, c.name), _from_text(_field(_STRINGS, c.name), c.type)) for c in columns]
+    values = [_json_value(c) for c in columns]
     casts = [_Cast(c, f"_mp_{i}", values[i], _field(_STRINGS, c.name)) for i, c in enumerate(columns)]
     unreadable = (
         F.col(_ROW).isNull() | _field(_STRINGS, _CORRUPT).isNotNull() | (F.col("suspect") & _is_not_one_value())
@@ -62,7 +62,8 @@ def parse_csv(
 ) -> DataFrame:
     """One CSV row per record, of files whose columns are `names`, in that order."""
     known = [*kept, "value", "suspect", "problem"]
-    rows = raw.select(*known, F.col("value").cast("string").alias(_TEXT))
+    # A line end would be taken for a part of the last field.
+    rows = raw.select(*known, F.rtrim(F.col("value").cast("string"), F.lit("\r\n")).alias(_TEXT))
     fields = ", ".join(f"f{i} STRING" for i in range(len(names)))
     parsed = F.from_csv(_TEXT, F.lit(f"{fields}, {_CORRUPT} STRING"), _csv_options(form))
     rows = rows.select("*", parsed.alias(_ROW))
@@ -144,6 +145,20 @@ def _regex_quoted(text: str) -> str:
     return "".join(char if char.isalnum() or char == "_" else f"\\{char}" for char in text)
 
 
+def _json_value(column: Column) -> SparkColumn:
+    """A field as Spark read it; where it could not, cast from its text."""
+    typed, text = _field(_ROW, column.name), _field(_STRINGS, column.name)
+    if not pa.types.is_nested(column.type):
+        return F.coalesce(typed, _from_text(text, column.type))
+    # Of a nested value Spark gives the part that fits: it counts only if the record, or the field alone, is right.
+    alone_type = f"{quoted(column.name)} {type_ddl(column.type)}, {quoted(_CORRUPT)} STRING"
+    alone = F.from_json(F.coalesce(_FIXED, _TEXT), alone_type, _JSON_OPTIONS)
+    lenient = F.when(alone.getField(_CORRUPT).isNull(), alone.getField(column.name)).otherwise(
+        _from_text(text, column.type)
+    )
+    return F.when(F.col(_STRINGS).isNull(), typed).otherwise(lenient)
+
+
 def _from_text(text: SparkColumn, type_: pa.DataType | None) -> SparkColumn:
     """A value from its text, NULL where it does not fit; a nested one from JSON text."""
     assert type_ is not None, "columns must be known before records are read"
@@ -158,8 +173,12 @@ def _from_text(text: SparkColumn, type_: pa.DataType | None) -> SparkColumn:
 
 def _nested(text: SparkColumn, type_: pa.DataType) -> SparkColumn:
     """A nested value from JSON text: parsed with texts as its leaves, which are then cast; NULL if one does not fit."""
-    parsed = F.from_json(text, type_ddl(_with_text_leaves(type_)), {"allowSingleQuotes": "false"})
-    return F.when(~_any_leaf_wrong(parsed, type_), parsed.try_cast(type_ddl(type_)))
+    wrapped = F.concat(F.lit('{"v":'), text, F.lit("}"))
+    schema = f"v {type_ddl(_with_text_leaves(type_))}, {quoted(_CORRUPT)} STRING"
+    row = F.from_json(wrapped, schema, _JSON_OPTIONS)
+    parsed = row.getField("v")
+    fits = row.getField(_CORRUPT).isNull() & ~_any_leaf_wrong(parsed, type_)
+    return F.when(fits, parsed.try_cast(type_ddl(type_)))
 
 
 def _with_text_leaves(type_: pa.DataType) -> pa.DataType:

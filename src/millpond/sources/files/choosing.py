@@ -1,19 +1,13 @@
-"""Which contents a source's files have: the format told, the one of the endings, or the one it had before."""
+"""Which contents a source's files have: text or Parquet."""
 
 from __future__ import annotations
-
-from dataclasses import replace
-from pathlib import Path
 
 from millpond.contracts.source import SourceSpec
 from millpond.errors import SourceError
 from millpond.sources.files.contents import Contents, TextContents
-from millpond.sources.files.formats import FileFormat, ending_format, file_format
 from millpond.sources.files.looking import Where
 from millpond.sources.files.parquet import ParquetContents
-
-# The format of a folder that is empty and does not say: text, until its first file tells which.
-UNTOLD = "text"
+from millpond.sources.files.telling import UNTOLD, form_of
 
 
 def contents_of(spec: SourceSpec, where: Where, known: str | None = None) -> Contents:
@@ -21,17 +15,6 @@ def contents_of(spec: SourceSpec, where: Where, known: str | None = None) -> Con
     assert spec.columns is not None, "columns must be known before a source is opened"
     form = form_of(spec, where, known)
     return ParquetContents(spec.columns) if form.name == "parquet" else TextContents(form, spec.columns)
-
-
-def form_of(spec: SourceSpec, where: Where, known: str | None = None) -> FileFormat:
-    """The format of a source, UNTOLD where nothing tells it yet."""
-    files = [Path(seen.path) for seen in where.look()]
-    told = spec.values.get("format") or ending_format(where.path)
-    if told or any(map(ending_format, files)):
-        return file_format(spec.values, where.path, files, spec.shown)
-    if files and known in (None, UNTOLD):
-        return file_format(spec.values, where.path, files, spec.shown)
-    return file_format({**spec.values, "format": known or UNTOLD}, where.path, [], spec.shown)
 
 
 def settled(contents: Contents, spec: SourceSpec, where: Where) -> Contents:
@@ -42,5 +25,5 @@ def settled(contents: Contents, spec: SourceSpec, where: Where) -> Contents:
     if form.name == "parquet":
         message = f"The first file of '{spec.shown}' is Parquet, which could not be known at the start."
         raise SourceError("MP508", message, hint="Say it: WITH ('format' = 'parquet').")
-    contents.form = replace(form)
+    contents.form = form
     return contents

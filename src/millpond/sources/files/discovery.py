@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from millpond.contracts.source import Found, SourceSpec
 from millpond.errors import SourceError
 from millpond.schema import TIMESTAMP, Column, Schema
-from millpond.sources.files.choosing import UNTOLD, form_of
 from millpond.sources.files.formats import FileFormat
 from millpond.sources.files.guessing import Guess, csv_guess, json_guess
 from millpond.sources.files.looking import Where, unreadable
 from millpond.sources.files.reading import Reading, Tail, fields, layout_of, pieces, read_header
+from millpond.sources.files.telling import UNTOLD, form_of
 
 
 def discover_columns(spec: SourceSpec) -> Found:
@@ -119,6 +118,9 @@ def _require_distinct(names: tuple[str, ...], path: Path) -> None:
 
 
 def _parquet(path: Path) -> Schema:
+    # Slow to import, and most apps have no Parquet files to check.
+    import pyarrow.parquet as pq
+
     try:
         schema = pq.read_schema(path)
     except pa.ArrowInvalid as error:

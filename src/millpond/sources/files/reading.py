@@ -296,10 +296,15 @@ class _Transcoded:
 
     def __init__(self, file: Readable, encoding: str) -> None:
         self._file, self._decoder = file, codecs.getincrementaldecoder(encoding)()
+        self._held, self._ended = b"", False
 
     def read(self, size: int, /) -> bytes:
-        data = self._file.read(size)
-        return self._decoder.decode(data, final=not data).removeprefix("\ufeff").encode()
+        while len(self._held) < size and not self._ended:
+            data = self._file.read(size)
+            self._ended = not data
+            self._held += self._decoder.decode(data, final=self._ended).replace("\ufeff", "").encode()
+        found, self._held = self._held[:size], self._held[size:]
+        return found
 
 
 def _skip(stream: Readable, size: int) -> None:

@@ -1,0 +1,177 @@
+"""One file's records, piece by piece: positions, tails, encodings, layouts."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from millpond.sources.files import reading
+from millpond.sources.files.formats import FileFormat
+from millpond.sources.files.reading import Piece, Reading, Tail, fields, layout_of, pieces, read_header
+
+JSONL, JSON, CSV = FileFormat("jsonl"), FileFormat("json"), FileFormat("csv")
+
+
+def read(
+    path: Path, form: FileFormat, *, start: int = 0, tail: Tail = Tail.LEAVE, width: int | None = None
+) -> list[Piece]:
+    layout = layout_of(path, form)
+    assert layout is not None
+    return list(pieces(path, Reading(form, layout, start, tail, width)))
+
+
+def values(found: list[Piece]) -> list[bytes]:
+    return [value.rstrip(b"\r\n") for piece in found for value in piece.values.to_pylist()]
+
+
+def positions(found: list[Piece]) -> list[int]:
+    return [int(at) for piece in found for at in piece.positions]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "a file"
+
+
+def test_positions_are_the_bytes_at_which_records_start(file: Path) -> None:
+    file.write_bytes(b'{"a": 1}\n\n{"a": "\xc3\xa9"}\r\n{"a": 3}\n')
+    found = read(file, JSONL)
+    assert values(found) == [b'{"a": 1}', b'{"a": "\xc3\xa9"}', b'{"a": 3}']
+    assert positions(found) == [0, 10, 23]
+    assert found[-1].end == file.stat().st_size
+    assert values(read(file, JSONL, start=10)) == values(found)[1:]
+
+
+@pytest.mark.parametrize(("tail", "wanted"), [(Tail.LEAVE, 1), (Tail.COMPLETE, 1), (Tail.TAKE, 2)])
+def test_half_a_line_waits_for_its_end(file: Path, tail: Tail, wanted: int) -> None:
+    file.write_bytes(b'{"a": 1}\n{"a": ')
+    assert len(values(read(file, JSONL, tail=tail))) == wanted
+
+
+@pytest.mark.parametrize(("tail", "wanted"), [(Tail.LEAVE, 1), (Tail.COMPLETE, 2)])
+def test_a_whole_last_line_without_newline_is_taken_when_told(file: Path, tail: Tail, wanted: int) -> None:
+    file.write_bytes(b'{"a": 1}\n{"a": 2}')
+    assert len(values(read(file, JSONL, tail=tail))) == wanted
+
+
+@pytest.mark.parametrize(("last", "wanted"), [(b"3,4", 2), (b"3", 1), (b'3,"4', 1), (b'3,"4"', 2)])
+def test_a_last_csv_row_is_whole_when_it_has_all_its_fields(file: Path, last: bytes, wanted: int) -> None:
+    file.write_bytes(b"1,2\n" + last)
+    assert len(values(read(file, CSV, tail=Tail.COMPLETE, width=2))) == wanted
+
+
+def test_pieces_meet_at_record_ends(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "PIECE_BYTES", 64)
+    lines = [json.dumps({"n": n, "text": "x" * (n % 100)}).encode() for n in range(200)]
+    file.write_bytes(b"\n".join(lines) + b"\n")
+    found = read(file, JSONL)
+    assert len(found) > 10
+    assert values(found) == lines
+    data = file.read_bytes()
+    assert [data[at : at + 6] for at in positions(found)] == [line[:6] for line in lines]
+
+
+def test_a_record_without_end_is_bad_and_the_next_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "PIECE_BYTES", 64)
+    monkeypatch.setattr(reading, "RECORD_BYTES_MAX", 256)
+    file.write_bytes(b'1,"never closed\n' + b"2,fine\n" * 100)
+    found = read(file, CSV)
+    assert found[0].problem == "a record longer than 0 MB"
+    assert values(found)[1:] == [b"2,fine"] * 100
+
+
+@pytest.mark.parametrize(
+    ("text", "layout"),
+    [
+        ('[{"a": 1}]', "array"),
+        (' \n [\n {"a": 1}]', "array"),
+        ('{"a": 1}\n{"a": 2}\n', "lines"),
+        ('{"a": 1}', "lines"),
+        ('{\n  "a": 1\n}\n', "object"),
+        ("rubbish\nmore", "lines"),
+    ],
+)
+def test_json_is_an_array_an_object_or_lines_by_its_content(file: Path, text: str, layout: str) -> None:
+    file.write_text(text)
+    assert layout_of(file, JSON) == layout
+
+
+def test_a_pretty_object_is_one_record(file: Path) -> None:
+    file.write_text(json.dumps({"a": 1, "b": [1, 2]}, indent=2))
+    found = read(file, JSON)
+    assert [json.loads(v) for v in values(found)] == [{"a": 1, "b": [1, 2]}]
+    assert found[-1].closed
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_array_gives_its_elements(file: Path, indent: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "PIECE_BYTES", 64)
+    rows = [{"n": n, "t": "],[" * (n % 5)} for n in range(50)]
+    file.write_text(json.dumps(rows, indent=indent) + "\n")
+    found = read(file, JSON)
+    assert [json.loads(v) for v in values(found)] == rows
+    assert found[-1].closed
+
+
+def test_half_an_array_gives_what_has_ended_and_goes_on_there(file: Path) -> None:
+    file.write_text('[{"a": 1}, {"a": 2}, {"a"')
+    found = read(file, JSON)
+    assert [json.loads(v) for v in values(found)] == [{"a": 1}, {"a": 2}]
+    file.write_text('[{"a": 1}, {"a": 2}, {"a": 3}]')
+    more = list(pieces(file, Reading(JSON, "array", found[-1].end, Tail.LEAVE)))
+    assert [json.loads(v) for v in values(more)] == [{"a": 3}]
+
+
+def test_an_array_without_end_is_a_bad_record_when_nothing_more_will_come(file: Path) -> None:
+    file.write_text('[{"a": 1}, {"a"')
+    assert [piece.problem for piece in read(file, JSON, tail=Tail.TAKE)] == [None, "the JSON array has no end"]
+
+
+def test_text_behind_an_array_is_a_bad_record(file: Path) -> None:
+    file.write_text('[{"a": 1}] rubbish')
+    assert [p.problem for p in read(file, JSON)] == [None, "text after the end of the JSON array"]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_record(file: Path) -> None:
+    file.write_bytes(b"\xef\xbb\xbfa,b\n1,2\n")
+    header = read_header(file, CSV, Tail.LEAVE)
+    assert header is not None
+    assert header.names == ("a", "b")
+    assert values(read(file, CSV, start=header.end)) == [b"1,2"]
+
+
+def test_compressed_files_are_read_from_any_position(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"a": 1}\n{"a": 2}\n'))
+    assert values(read(path, JSONL)) == [b'{"a": 1}', b'{"a": 2}']
+    assert values(read(path, JSONL, start=9)) == [b'{"a": 2}']
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le", "utf-32"])
+def test_other_encodings_become_utf8(file: Path, encoding: str) -> None:
+    file.write_text("name,n\nJosé,1\n", encoding=encoding)
+    form = FileFormat("csv", encoding=encoding)
+    header = read_header(file, form, Tail.LEAVE)
+    assert header is not None
+    assert header.names == ("name", "n")
+    assert values(read(file, form, start=header.end)) == ["José,1".encode()]
+
+
+def test_bytes_that_are_not_utf8_are_suspect(file: Path) -> None:
+    file.write_bytes(b"ok\n\xff\xfe\n")
+    found = read(file, CSV)
+    assert found[0].suspect is not None
+    assert found[0].suspect.all()
+
+
+def test_text_that_may_hold_two_values_is_suspect_and_plain_text_is_not(file: Path) -> None:
+    file.write_bytes(b'{"a": 1}\n{"a": 2}{"a": 3}\n{"a": {"b": 1}}\n{"a": 4} x\n5\n')
+    suspect = read(file, JSONL)[0].suspect
+    assert suspect is not None
+    assert suspect.tolist() == [False, True, True, True, True]
+
+
+def test_fields_of_a_row_are_unquoted() -> None:
+    assert fields(b'a,"b ""x""","c\nd"\r\n', CSV) == ("a", 'b "x"', "c\nd")
+    assert fields(b"a|'b|c'", FileFormat("csv", delimiter="|", quote="'", escape="'")) == ("a", "b|c")
