@@ -10,6 +10,7 @@ from millpond.testing.tables import (
     ReadingContract,
     TableContract,
     TransactionContract,
+    TypesContract,
     VersionContract,
     WritingContract,
 )
@@ -17,6 +18,13 @@ from millpond.testing.tables import (
 
 class TestMemory(TableContract):
     """Memory tables in a state directory."""
+
+
+class TestCache(ReadingContract, WritingContract, TypesContract, TransactionContract, VersionContract):
+    """Cache tables, within their size."""
+
+    backend = "cache"
+    keeps_rows = False
 
 
 class TestMemoryWithoutFolder(ReadingContract, WritingContract, TransactionContract, VersionContract):

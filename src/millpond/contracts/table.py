@@ -236,9 +236,12 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class BackendPlugin:
-    """A backend as its module declares it."""
+    """A backend as its module declares it. `make` gives the rows of a table from its spec and a clock, as the store
+    keeps them; `runnable` is False for a backend that is understood and checked but cannot run yet."""
 
     name: str
     options: tuple[Option, ...]
     capabilities: Capabilities
     help: str = ""
+    make: Callable[[TableSpec, Callable[[], float]], Any] | None = field(default=None, repr=False)
+    runnable: bool = True

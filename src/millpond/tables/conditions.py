@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,8 +20,9 @@ from millpond.schema import Column, Schema
 from millpond.sql.parser import parse_expression
 from millpond.tables.coercion import cast_array
 
-# Texts kept parsed, least recently used out.
+# Texts kept parsed, least recently used out; expressions kept compiled for each table, oldest out.
 _PARSED_MAX = 1024
+_COMPILED_MAX = 256
 
 Reader = Callable[[Sequence[str]], pa.Table]
 
@@ -54,17 +56,19 @@ def as_condition(condition: Any) -> Condition | None:
     raise TableError("MP409", f"A condition cannot be {type(condition).__name__}.", hint=hint)
 
 
-@dataclass(frozen=True)
 class Evaluator:
     """Evaluates expressions over a table's rows; `fallback` takes what Arrow cannot do exactly."""
 
-    schema: Schema
-    fallback: Fallback | None
+    def __init__(self, schema: Schema, fallback: Fallback | None) -> None:
+        self.schema = schema
+        self.fallback = fallback
+        # Compiled once per parsed expression, which the compiled one holds, so that its identity stays its own.
+        self._compiled: OrderedDict[int, Compiled] = OrderedDict()
 
     def values(self, expression: exp.Expression, read: Reader, parameters: Sequence[Any]) -> pa.Array:
         """One value per row; `read` gives the rows with the columns asked for."""
         try:
-            compiled = self._compiled(expression, tuple(parameters))
+            compiled = self._compile(expression, parameters)
             names = compiled.columns or self.schema.names[:1]
             result = compiled.evaluate(read(names), parameters)
         except NotCompilable as error:
@@ -91,8 +95,14 @@ class Evaluator:
         one = self.values(parsed(column.default).expression, _one_row, ())
         return cast_array(one, column).take(pa.array(np.zeros(rows, dtype=np.int64)))
 
-    def _compiled(self, expression: exp.Expression, parameters: tuple[Any, ...]) -> Compiled:
-        return compile_expression(expression, self.schema, parameters)
+    def _compile(self, expression: exp.Expression, parameters: Sequence[Any]) -> Compiled:
+        known = self._compiled.get(id(expression))
+        if known is None:
+            known = compile_expression(expression, self.schema, parameters)
+            self._compiled[id(expression)] = known
+            if len(self._compiled) > _COMPILED_MAX:
+                self._compiled.popitem(last=False)
+        return known
 
 
 def _one_row(names: Sequence[str]) -> pa.Table:

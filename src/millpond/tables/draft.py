@@ -30,6 +30,10 @@ class State(Protocol):
     def live(self) -> int:
         """How many rows there are."""
 
+    @property
+    def indexed_columns(self) -> tuple[tuple[int, ...], ...]:
+        """The positions of the columns of each index."""
+
     def ids(self) -> Ids:
         """All rows, in the order of arrival."""
 
@@ -77,6 +81,10 @@ class Draft:
         return self.base.live - sum(map(len, self._removals)) + own
 
     @property
+    def indexed_columns(self) -> tuple[tuple[int, ...], ...]:
+        return self.base.indexed_columns
+
+    @property
     def touched(self) -> bool:
         """Whether anything was changed."""
         return bool(self._removals) or self._first is not None or (self._own is not None and self._own.live > 0)
@@ -92,8 +100,8 @@ class Draft:
         if self._gone is None:
             table = self.base.all(positions)
         else:
-            mask = self.base.heap.died[: self.base.rows] > self.base.number
-            table = self.base.chunks.all(positions, mask & ~self._gone)
+            kept = ~self._gone if self.base.mask is None else self.base.mask & ~self._gone
+            table = self.base.chunks.all(positions, kept)
         own = self._own_rows()
         return table if own is None else pa.concat_tables([table, own.all(positions)])
 

@@ -12,12 +12,13 @@ from typing import Any
 
 from millpond.errors import Problem, StateError
 from millpond.tables import checkpoint
+from millpond.tables.backends import rows_of
 from millpond.tables.checkpoint import Manifest, TableFile
 from millpond.tables.disk import refused
 from millpond.tables.faults import reach
 from millpond.tables.heap import Version
 from millpond.tables.log import Log, Record, new_log, read_log
-from millpond.tables.memory import MemoryRows, loaded_rows, new_rows
+from millpond.tables.memory import Clock, MemoryRows
 from millpond.tables.records import changes_of, replayed, spec_from_json
 
 # A checkpoint is due when the log is this large and larger than what a checkpoint would write.
@@ -37,8 +38,9 @@ class Recovered:
 class Folder:
     """One process at a time has it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Clock) -> None:
         self.path = path
+        self._clock = clock
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._guard = _locked(path / "lock")
@@ -62,7 +64,7 @@ class Folder:
         for number in numbers:
             last = number == numbers[-1]
             for record in read_log(self._log_path(number), sequence, last=last, problems=state.problems):
-                _replay(state, record)
+                _replay(state, record, self._clock)
                 sequence = record.sequence
         self._log_number = numbers[-1] if numbers else manifest.log
         self._older_bytes = sum(self._log_path(n).stat().st_size for n in numbers[:-1])
@@ -125,11 +127,10 @@ class Folder:
         os.close(self._guard)
 
     def _load(self, entry: TableFile) -> MemoryRows:
-        spec = spec_from_json(dict(entry.spec))
-        if entry.file is None:
-            rows = new_rows(spec)
-            return loaded_rows(spec, rows.current.all(range(len(spec.schema))), entry.version)
-        return loaded_rows(spec, checkpoint.read_table(self.path, entry), entry.version)
+        rows = rows_of(spec_from_json(dict(entry.spec)), self._clock)
+        empty = rows.spec.schema.arrow().empty_table()
+        rows.load(empty if entry.file is None else checkpoint.read_table(self.path, entry), entry.version)
+        return rows
 
     def _write_table(
         self, id_: int, spec: Mapping[str, Any], version: Version, durable: bool, old: TableFile | None, sequence: int
@@ -161,16 +162,13 @@ class Folder:
                 reach("checkpoint.old.removed")
 
 
-def _replay(state: Recovered, record: Record) -> None:
+def _replay(state: Recovered, record: Record, clock: Clock) -> None:
     header = record.header
     if made := header.get("create"):
-        state.tables[made["id"]] = new_rows(spec_from_json(made["spec"]))
+        state.tables[made["id"]] = rows_of(spec_from_json(made["spec"]), clock)
         state.next_table = made["id"] + 1
     if made := header.get("define"):
-        rows = state.tables[made["id"]]
-        state.tables[made["id"]] = loaded_rows(
-            spec_from_json(made["spec"]), rows.current.all(range(len(rows.spec.schema))), rows.current.number
-        )
+        state.tables[made["id"]].define(spec_from_json(made["spec"]))
     if "drop" in header:
         del state.tables[header["drop"]]
     for id_, gone, added in changes_of(record):

@@ -89,21 +89,29 @@ class Version:
     rows: int
     live: int
     indexes: Indexes = field(default_factory=dict)
+    # Rows that are there but must not be seen: those of a cache that have expired.
+    hidden: npt.NDArray[np.bool_] | None = None
 
     @property
     def schema(self) -> Schema:
         return self.heap.schema
+
+    @property
+    def indexed_columns(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(self.indexes)
 
     @cached_property
     def mask(self) -> npt.NDArray[np.bool_] | None:
         """Which rows are there; None when all are."""
         if self.live == self.rows:
             return None
-        return self.heap.died[: self.rows] > self.number
+        mask = self.heap.died[: self.rows] > self.number
+        return mask if self.hidden is None else mask & ~self.hidden
 
     def there(self, ids: Ids) -> npt.NDArray[np.bool_]:
         """Which of some rows are there."""
-        return (ids < self.rows) & (self.heap.died[ids] > self.number)
+        there = (ids < self.rows) & (self.heap.died[ids] > self.number)
+        return there if self.hidden is None else there & ~self.hidden[ids]
 
     def ids(self) -> Ids:
         """All rows that are there, in the order of arrival."""
@@ -151,7 +159,9 @@ class Version:
 
     def has(self, row: int) -> bool:
         """Whether one row is there."""
-        return row < self.rows and self.heap.died.item(row) > self.number
+        if row >= self.rows or self.heap.died.item(row) <= self.number:
+            return False
+        return self.hidden is None or not self.hidden[row]
 
     def row(self, row: int) -> dict[str, Any]:
         """One row as Python values."""
@@ -187,6 +197,8 @@ class Version:
             rows[newer] = before[rows[newer]]
             newer = newer[rows[newer] >= self.rows]
         rows[(rows >= 0) & (died[rows] <= self.number)] = -1
+        if self.hidden is not None:
+            rows[(rows >= 0) & self.hidden[rows]] = -1
         return rows
 
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 from millpond.contracts.table import Capabilities, Change, ReadTable, Stats, TableSpec
 from millpond.errors import ConflictError, TableError
 from millpond.tables.conditions import Condition, Evaluator, parsed
-from millpond.tables.draft import Draft
+from millpond.tables.draft import Draft, State
 from millpond.tables.heap import Version
+from millpond.tables.index import Ids
 from millpond.tables.memory import MemoryRows
 from millpond.tables.reading import Snapshot
 from millpond.tables.writing import Writing
@@ -44,14 +45,16 @@ class LiveTable(Writing):
 
     def define(self, spec: TableSpec) -> None:
         """Take over a definition of the same shape: defaults, options and what is hidden may differ."""
-        self.spec = self.rows.spec = spec
+        self.spec = spec
         self.name, self.schema, self.null_keys = spec.name, spec.schema, spec.null_keys
         self.evaluator = Evaluator(spec.schema, self._store.fallback)
         # A row with lists or dicts in it could be changed through the copy that a caller got.
         self._flat = not any(pa.types.is_nested(c.type) for c in spec.schema)
         kinds = tuple(_SIMPLE.get(spec.schema[name].type) for name in spec.schema.key)
-        self._key_types = kinds if len(kinds) > 1 and None not in kinds else ()
-        self._key_type = kinds[0] if len(kinds) == 1 else None
+        # A cache must hear of every use.
+        simple = None not in kinds and not self.capabilities.bounded
+        self._key_types = kinds if simple and len(kinds) > 1 else ()
+        self._key_type = kinds[0] if simple and len(kinds) == 1 else None
 
     @property
     def durable(self) -> bool:
@@ -141,7 +144,7 @@ class LiveTable(Writing):
 
     def _state(self) -> Version:
         try:
-            return self._store.published[self.id]
+            return self.rows.view(self._store.published[self.id])
         except KeyError:
             raise self.dropped() from None
 
@@ -154,10 +157,14 @@ class LiveTable(Writing):
             return type(key) is self._key_type
         return tuple(map(type, key)) == self._key_types
 
-    def _count_lookup(self, asked: int, found: int, indexed: bool = False) -> None:
+    def _note(self, state: State, ids: Ids, asked: int, *, indexed: bool = False) -> None:
         self._lookups += asked
-        self._hits += found
+        self._hits += min(asked, len(ids))
         self._index_uses += indexed
+        if self.capabilities.bounded:
+            version = state.base if isinstance(state, Draft) else state
+            assert isinstance(version, Version)
+            self.rows.use(version, ids[ids < version.rows])
 
     @contextmanager
     def _draft(self) -> Iterator[Draft]:

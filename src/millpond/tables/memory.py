@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,6 +25,8 @@ from millpond.tables.heap import (
 )
 from millpond.tables.history import Entry, History, renumbered
 from millpond.tables.index import Ids
+
+Clock = Callable[[], float]
 
 # Dead rows are dropped when they outnumber the live ones and there are enough of them to be worth it.
 _DEAD_MIN = 4096
@@ -49,13 +52,41 @@ class MemoryRows:
     commits: int = 0
     compactions: int = 0
 
+    def __post_init__(self) -> None:
+        self.history.start(self.current)
+
+    def define(self, spec: TableSpec) -> None:
+        """Take over a definition of the same shape, with the indexes that are new in it."""
+        self.spec = spec
+        for names in spec.indexes:
+            columns = tuple(spec.schema.position(n) for n in names)
+            if columns not in self.current.indexes:
+                self.current = self.current.indexed(columns)
+
+    def load(self, table: pa.Table, number: int) -> None:
+        """Begin with the rows of a checkpoint."""
+        self.current = loaded(empty_version(self.spec.schema, self.spec.indexes), table, number)
+        self.history.start(self.current)
+
+    def view(self, version: Version) -> Version:
+        """What a reader of a version sees now."""
+        return version
+
+    def use(self, version: Version, ids: Ids) -> None:
+        """Called with the rows that a reader was given."""
+
     def prepare(self, draft: Draft) -> Prepared:
         """Check a draft against what was committed since it began; MP405 when the same rows were changed."""
-        live = self.current
-        removed = renumbered(draft.removed(), draft.base.heap, live.heap)
-        if (removed < 0).any() or not live.there(removed).all():
+        return self._prepared(draft, self._removed(draft), draft.added())
+
+    def _removed(self, draft: Draft) -> Ids:
+        removed = renumbered(draft.removed(), draft.base.heap, self.current.heap)
+        if (removed < 0).any() or not self.current.there(removed).all():
             raise self._conflict()
-        addition = draft.added()
+        return removed
+
+    def _prepared(self, draft: Draft, removed: Ids, addition: Addition) -> Prepared:
+        live = self.current
         if addition.keys is None or not addition.batch.num_rows:
             return Prepared(staged(live, removed, addition), addition.batch, removed)
         entries = entries_of(live, addition.keys)
@@ -98,30 +129,24 @@ class MemoryRows:
         return ConflictError("MP405", message, hint="Nothing was changed; try the transaction again.")
 
 
-def new_rows(spec: TableSpec) -> MemoryRows:
-    """A table without rows."""
-    return _started(spec, empty_version(spec.schema, spec.indexes))
-
-
-def loaded_rows(spec: TableSpec, table: pa.Table, number: int) -> MemoryRows:
-    """A table as a checkpoint holds it."""
-    version = empty_version(spec.schema, spec.indexes)
+def loaded(version: Version, table: pa.Table, number: int) -> Version:
+    """An empty version with the rows that a checkpoint holds, under the number they had."""
     batch = next(iter(table.combine_chunks().to_batches()), None)
     if batch is not None and batch.num_rows:
-        keys = key_columns(spec.schema, batch) if spec.schema.key else None
+        keys = key_columns(version.schema, batch) if version.schema.key else None
         version = changed(version, np.empty(0, dtype=np.int64), Addition(batch, keys))
-    return _started(spec, replace(version, number=number))
+    return replace(version, number=number)
 
 
-def _started(spec: TableSpec, version: Version) -> MemoryRows:
-    rows = MemoryRows(spec, version)
-    rows.history.start(version)
-    return rows
+def make(spec: TableSpec, clock: Clock) -> MemoryRows:
+    """A table without rows."""
+    return MemoryRows(spec, empty_version(spec.schema, spec.indexes))
 
 
 PLUGIN = BackendPlugin(
     name="memory",
     options=(Option("durable", BOOLEAN, "true", "Whether the rows survive a crash and a restart."),),
     capabilities=Capabilities(),
+    make=make,
     help="Rows in this process as Arrow chunks with a key index; every commit is in the state directory's log first.",
 )

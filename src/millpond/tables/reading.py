@@ -30,8 +30,8 @@ class Reading:
     def _state(self) -> State:
         raise NotImplementedError
 
-    def _count_lookup(self, asked: int, found: int, indexed: bool = False) -> None:
-        """Called with the keys asked for and found."""
+    def _note(self, state: State, ids: Ids, asked: int, *, indexed: bool = False) -> None:
+        """Called with the rows that were found, and how many keys were asked for."""
 
     @property
     def version(self) -> int:
@@ -46,13 +46,14 @@ class Reading:
     def get(self, key: Any) -> dict[str, Any] | None:
         state = self._state()
         ids = state.locate(self._one_key(key))
-        self._count_lookup(1, int(ids[0] >= 0))
+        self._note(state, ids[ids >= 0], 1)
         return None if ids[0] < 0 else row_of(state.table(ids, range(len(self.schema))))
 
     def contains(self, key: Any) -> bool:
-        found = bool(self._state().locate(self._one_key(key))[0] >= 0)
-        self._count_lookup(1, int(found))
-        return found
+        state = self._state()
+        ids = state.locate(self._one_key(key))
+        self._note(state, ids[ids >= 0], 1)
+        return bool(ids[0] >= 0)
 
     def count(self, condition: Any = None, parameters: Sequence[Any] = ()) -> int:
         if condition is None:
@@ -81,7 +82,8 @@ class Reading:
         return list(self.find(condition, parameters, columns=[column]).column(0).to_pylist(maps_as_pydicts="lossy"))
 
     def scalar(self, expression: str, condition: Any = None, parameters: Sequence[Any] = ()) -> Any:
-        return selection.aggregate(self.evaluator, expression, self._find_columns(condition, parameters), parameters)
+        own, rest = selection.split_parameters(expression, parameters)
+        return selection.aggregate(self.evaluator, expression, self._selected(condition, rest), own)
 
     def lookup(self, keys: KeysGiven, by: str | Sequence[str] | None = None) -> pa.Table:
         state = self._state()
@@ -96,7 +98,7 @@ class Reading:
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         return self._state().all(self._positions(columns))
 
-    def _find_columns(self, condition: Any, parameters: Sequence[Any]) -> selection.Selected:
+    def _selected(self, condition: Any, parameters: Sequence[Any]) -> selection.Selected:
         state = self._state()
         if condition is None:
             return selection.Selected(state, state.ids())
@@ -106,8 +108,8 @@ class Reading:
         asked = as_condition(condition)
         assert asked is not None
         selected = selection.select(state, asked, parameters, self.evaluator)
-        if selected.through:
-            self._count_lookup(1, int(len(selected.ids) > 0), indexed=selected.through != self.schema.key)
+        by_index = bool(selected.through) and selected.through != self.schema.key
+        self._note(state, selected.ids, selected.asked, indexed=by_index)
         return selected
 
     def _lookup_ids(self, state: State, keys: KeysGiven, by: str | Sequence[str] | None) -> Ids:
@@ -116,12 +118,12 @@ class Reading:
         if names == self.schema.key:
             found = state.locate(wanted)
             ids = distinct(found[found >= 0])
-            self._count_lookup(len(wanted), len(ids))
+            self._note(state, ids, len(wanted))
             return ids
         columns = tuple(self.schema.position(n) for n in names)
         through = state.locate_by(columns, wanted)
         ids = selection.scan_for(state, columns, wanted) if through is None else through
-        self._count_lookup(len(wanted), len(ids), indexed=through is not None)
+        self._note(state, ids, len(wanted), indexed=through is not None)
         return ids
 
     def _by_columns(self, by: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from sqlglot import exp
 
 from millpond.errors import TableError
+from millpond.expressions.aggregates import compile_aggregate
+from millpond.expressions.compile import NotCompilable
+from millpond.expressions.keys import Lookup, key_lookup
+from millpond.expressions.parameters import matched
+from millpond.schema import Schema
+from millpond.tables.coercion import to_array
 from millpond.tables.conditions import Condition, Evaluator, parsed
 from millpond.tables.draft import State
 from millpond.tables.hashing import null_rows
 from millpond.tables.heap import Keys, among
-from millpond.tables.index import Ids
+from millpond.tables.index import Ids, distinct
 
 
 @dataclass(frozen=True)
 class Selected:
-    """Some rows of a state; `through` names the key or index columns they were found by."""
+    """Some rows of a state; `through` names the key or index columns that they were found by, `asked` how
+    many keys that took."""
 
     state: State
     ids: Ids
     through: tuple[str, ...] = ()
+    asked: int = 0
 
     def page(self, offset: int, limit: int | None) -> Selected:
         return replace(self, ids=self.ids[offset : None if limit is None else offset + limit])
@@ -39,10 +48,33 @@ class Selected:
 
 def select(state: State, condition: Condition, parameters: Sequence[Any], evaluator: Evaluator) -> Selected:
     """The rows for which a condition is true."""
-    everything = Selected(state, state.ids())
-    return replace(
-        everything, ids=everything.ids[evaluator.holds(condition.expression, everything.columns, parameters)]
-    )
+    matched(condition.expression, parameters)
+    narrowed = _narrowed(state, condition.expression, parameters)
+    if narrowed is None:
+        everything = Selected(state, state.ids())
+        true = evaluator.holds(condition.expression, everything.columns, parameters)
+        return replace(everything, ids=everything.ids[true])
+    selected, rest = narrowed
+    if rest.remainder is None or not len(selected.ids):
+        return selected
+    true = evaluator.holds(rest.remainder, selected.columns, rest.parameters)
+    return replace(selected, ids=selected.ids[true])
+
+
+def _narrowed(state: State, condition: exp.Expression, given: Sequence[Any]) -> tuple[Selected, Lookup] | None:
+    """The rows that the key or an index leaves, and what else must hold for them; None when all rows must be read."""
+    schema = state.schema
+    key = tuple(schema.position(n) for n in schema.key)
+    for columns in (key, *state.indexed_columns):
+        wanted = key_lookup(condition, [schema.columns[p] for p in columns], given) if columns else None
+        if wanted is None:
+            continue
+        names = tuple(schema.columns[p].name for p in columns)
+        keys = Keys(tuple(to_array([k[i] for k in wanted.keys], schema.columns[p]) for i, p in enumerate(columns)))
+        found = state.locate(keys) if columns == key else state.locate_by(columns, keys)
+        assert found is not None
+        return Selected(state, distinct(found[found >= 0]), names, len(keys)), wanted
+    return None
 
 
 def scan_for(state: State, columns: tuple[int, ...], keys: Keys) -> Ids:
@@ -59,5 +91,40 @@ def without_nulls(keys: Keys) -> Keys:
 
 
 def aggregate(evaluator: Evaluator, text: str, selected: Selected, parameters: Sequence[Any]) -> Any:
-    """One aggregate over the selected rows."""
-    raise TableError("MP409", f"'{parsed(text)}' cannot be computed yet.", hint="Use app.query.")
+    """An expression over aggregates of the selected rows, such as SUM(volume) or ROUND(AVG(price), 2)."""
+    expression = parsed(text).expression.copy()
+    found: dict[str, pa.Array] = {}
+    for call in _aggregates(expression):
+        name = f"_aggregate_{len(found)}"
+        found[name] = pa.array([_aggregated(evaluator, call, selected, parameters)])
+        column = exp.column(name)
+        if call is expression:
+            expression = column
+        else:
+            call.replace(column)
+    if not found:
+        raise TableError("MP220", f"'{text}' has no aggregate.", hint="Write one, such as SUM(volume) or COUNT(*).")
+    rows = pa.table(found)
+    outer = Evaluator(Schema.from_arrow(rows.schema), evaluator.fallback)
+    return outer.values(expression, rows.select, ())[0].as_py(maps_as_pydicts="lossy")
+
+
+def _aggregates(expression: exp.Expression) -> list[exp.Expression]:
+    """The outermost aggregate calls."""
+    nodes: Iterator[Any] = expression.walk(prune=lambda node: isinstance(node, exp.AggFunc))
+    return [node for node in nodes if isinstance(node, exp.AggFunc)]
+
+
+def _aggregated(evaluator: Evaluator, call: exp.Expression, selected: Selected, given: Sequence[Any]) -> pa.Scalar:
+    try:
+        compiled = compile_aggregate(call, evaluator.schema, given)
+        return compiled.evaluate(selected.columns(compiled.columns or evaluator.schema.names[:1]), given)
+    except NotCompilable as error:
+        message = f"'{call.sql('spark')}' cannot be computed on a table alone: {error}."
+        raise TableError("MP409", message, hint="Use app.query, which asks Spark.") from error
+
+
+def split_parameters(expression: str, parameters: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """The parameters of an expression, and those of the condition after it."""
+    own = len(list(parsed(expression).expression.find_all(exp.Placeholder)))
+    return parameters[:own], parameters[own:]

@@ -12,16 +12,15 @@ from typing import Any
 from millpond import registry
 from millpond.contracts.table import BackendPlugin, Fallback, TableSpec
 from millpond.errors import Problem, TableError
+from millpond.tables.backends import rows_of
 from millpond.tables.draft import Draft
 from millpond.tables.durable import Folder, Recovered
 from millpond.tables.faults import reach
 from millpond.tables.heap import Version
 from millpond.tables.live import LiveTable
-from millpond.tables.memory import MemoryRows, Prepared, new_rows
+from millpond.tables.memory import Clock, MemoryRows, Prepared
 from millpond.tables.records import encode_change, spec_as_json
 from millpond.tables.transaction import TableTransaction
-
-Clock = Callable[[], float]
 
 
 def open_store(folder: Path | None, *, fallback: Fallback | None = None, clock: Clock = time.time) -> TableStore:
@@ -31,7 +30,7 @@ def open_store(folder: Path | None, *, fallback: Fallback | None = None, clock: 
     store's `problems`. MP801 when another process has the folder, MP804 when it is damaged."""
     if folder is None:
         return TableStore(None, Recovered(), fallback, clock)
-    opened = Folder(folder)
+    opened = Folder(folder, clock)
     try:
         return TableStore(opened, opened.recover(), fallback, clock)
     except BaseException:
@@ -61,7 +60,7 @@ class TableStore:
             there = self._by_name.get(spec.name.lower())
             if there is not None:
                 return self._reopen(there, spec)
-            table = self._live(self._next_table, new_rows(spec))
+            table = self._live(self._next_table, rows_of(spec, self._clock))
             self._append({"create": {"id": table.id, "spec": spec_as_json(spec)}})
             self._next_table += 1
             self._add(table)
@@ -187,14 +186,9 @@ class TableStore:
         return table
 
     def _define(self, table: LiveTable, spec: TableSpec) -> None:
-        version = table.rows.current
-        for names in spec.indexes:
-            columns = tuple(spec.schema.position(n) for n in names)
-            if columns not in version.indexes:
-                version = version.indexed(columns)
+        table.rows.define(spec)
         table.define(spec)
-        table.rows.current = version
-        self.published = {**self.published, table.id: version}
+        self.published = {**self.published, table.id: table.rows.current}
 
     def _log_commit(self, prepared: Sequence[tuple[LiveTable, Prepared]], puts: Mapping[str, Any]) -> None:
         if self._folder is None:

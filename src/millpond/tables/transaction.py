@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import TableError
-from millpond.tables.draft import Draft, Mark
+from millpond.tables.draft import Draft, Mark, State
 from millpond.tables.heap import Version
+from millpond.tables.index import Ids
 from millpond.tables.live import LiveTable
 from millpond.tables.writing import Writing
 
@@ -39,7 +40,7 @@ class TableTransaction:
                 raise TableError(
                     "MP409", f"Table '{table.name}' is younger than the transaction.", hint="Begin a new transaction."
                 )
-            self._drafts[table.id] = (table, Draft(self._pinned[table.id]))
+            self._drafts[table.id] = (table, Draft(table.rows.view(self._pinned[table.id])))
         return self._drafts[table.id][1]
 
     def put(self, key: str, value: Any) -> None:
@@ -125,8 +126,8 @@ class TransactionTable(Writing):
     def _state(self) -> Draft:
         return self._transaction.draft(self._table)
 
-    def _count_lookup(self, asked: int, found: int, indexed: bool = False) -> None:
-        self._table._count_lookup(asked, found, indexed)
+    def _note(self, state: State, ids: Ids, asked: int, *, indexed: bool = False) -> None:
+        self._table._note(state, ids, asked, indexed=indexed)
 
     @contextmanager
     def _draft(self) -> Iterator[Draft]:

@@ -1,0 +1,129 @@
+"""The cache backend: as many rows as fit, the least recently used out first, and none older than its time to live.
+
+Nothing of it is durable: it is empty after a restart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from millpond.contracts.table import BackendPlugin, Capabilities, TableSpec
+from millpond.options import DURATION, INTEGER, Option
+from millpond.tables.draft import Draft
+from millpond.tables.heap import Addition, Heap, Keys, Version, empty_version
+from millpond.tables.index import Ids, distinct
+from millpond.tables.memory import Clock, MemoryRows, Prepared
+
+SIZE_MAX = 10_000
+
+
+class Times:
+    """When each row of a heap was written and last used."""
+
+    def __init__(self, rows: int = 0) -> None:
+        self.written: npt.NDArray[np.float64] = np.zeros(rows)
+        self.used: Ids = np.zeros(rows, dtype=np.int64)
+
+    def add(self, first: int, end: int, now: float, turn: int) -> None:
+        """New rows. A reader may go on with the arrays it took."""
+        if end > len(self.used):
+            grown = Times(max(end, 2 * len(self.used)))
+            grown.written[:first], grown.used[:first] = self.written[:first], self.used[:first]
+            self.written, self.used = grown.written, grown.used
+        self.written[first:end], self.used[first:end] = now, turn
+
+
+class CacheRows(MemoryRows):
+    """Rows with times. A version's times go with its heap, so that readers of an old one are told right."""
+
+    def __init__(self, spec: TableSpec, clock: Clock) -> None:
+        super().__init__(spec, empty_version(spec.schema, spec.indexes))
+        self._clock = clock
+        self._turn = 0
+        self._times: WeakKeyDictionary[Heap, Times] = WeakKeyDictionary({self.current.heap: Times()})
+        self.define(spec)
+
+    def define(self, spec: TableSpec) -> None:
+        super().define(spec)
+        size, ttl_us = spec.values.get("max_size"), spec.values.get("ttl")
+        self._size_max: int = SIZE_MAX if size is None else size
+        self._ttl_s: float | None = None if ttl_us is None else ttl_us / 1_000_000
+
+    def view(self, version: Version) -> Version:
+        expired = self._expired(version)
+        if expired is None:
+            return version
+        live = int((_alive(version) & ~expired).sum())
+        return replace(version, live=live, hidden=expired)
+
+    def use(self, version: Version, ids: Ids) -> None:
+        self._turn += 1
+        self._times[version.heap].used[ids] = self._turn
+
+    def prepare(self, draft: Draft) -> Prepared:
+        removed = self._removed(draft)
+        expired = self._expired(self.current)
+        if expired is not None:
+            removed = distinct(np.concatenate([removed, np.flatnonzero(expired & _alive(self.current))]))
+        addition = _shortened(draft.added(), self._size_max)
+        over = self.current.live - len(removed) + addition.batch.num_rows - self._size_max
+        if over > 0:
+            removed = np.concatenate([removed, self._least_used(removed, over)])
+        return self._prepared(draft, removed, addition)
+
+    def apply(self, prepared: Prepared) -> Version:
+        first = self.current.rows
+        self._turn += 1
+        self._times[self.current.heap].add(first, prepared.staged.version.rows, self._clock(), self._turn)
+        return super().apply(prepared)
+
+    def compact(self) -> Version | None:
+        before = self.current
+        fresh = super().compact()
+        if fresh is not None:
+            ids, old = before.ids(), self._times[before.heap]
+            times = Times()
+            times.written, times.used = old.written[ids], old.used[ids]
+            self._times[fresh.heap] = times
+        return fresh
+
+    def _expired(self, version: Version) -> npt.NDArray[np.bool_] | None:
+        if self._ttl_s is None:
+            return None
+        expired = self._times[version.heap].written[: version.rows] <= self._clock() - self._ttl_s
+        return expired if expired.any() else None
+
+    def _least_used(self, removed: Ids, count: int) -> Ids:
+        rest = _alive(self.current)
+        rest[removed] = False
+        ids = np.flatnonzero(rest)
+        used = self._times[self.current.heap].used
+        return ids[np.argsort(used[ids], kind="stable")[:count]]
+
+
+def _alive(version: Version) -> npt.NDArray[np.bool_]:
+    return version.heap.died[: version.rows] > version.number
+
+
+def _shortened(addition: Addition, rows_max: int) -> Addition:
+    """The last of the rows, if there are more than the cache holds."""
+    surplus = addition.batch.num_rows - rows_max
+    if surplus <= 0:
+        return addition
+    keys = None if addition.keys is None else Keys(tuple(c.slice(surplus) for c in addition.keys.columns))
+    return Addition(addition.batch.slice(surplus), keys)
+
+
+PLUGIN = BackendPlugin(
+    name="cache",
+    options=(
+        Option("max_size", INTEGER, str(SIZE_MAX), "How many rows it holds; the least recently used go first."),
+        Option("ttl", DURATION, None, "How long after its last write a row is dropped."),
+    ),
+    capabilities=Capabilities(durable=False, bounded=True),
+    make=CacheRows,
+    help="Rows in this process up to a number, least recently used out; empty after a restart.",
+)
