@@ -37,9 +37,11 @@ def test_a_commit_that_does_not_fit_leaves_no_trace(tmp_path: Path) -> None:
     log = tmp_path / "log-000001"
     before = log.read_bytes()
     with no_room_beyond(len(before) + 5000):
-        with pytest.raises(StateError, match="MP805.*full"), store.begin() as tx:
-            tx.put("mark", 1)
-            tx.table("t").insert(BIG)
+        tx = store.begin()
+        tx.put("mark", 1)
+        tx.table("t").insert(BIG)
+        with pytest.raises(StateError, match=r"MP805.*full"):
+            tx.commit()
         assert log.read_bytes() == before
         assert table.to_arrow().to_pylist() == [{"k": -1, "v": "first"}]
         assert table.version == 1

@@ -170,6 +170,9 @@ class Table(WriteTable, Protocol):
     def create_index(self, *columns: str) -> None:
         """A hash index, used by find, lookup and joins from now on."""
 
+    def copy(self, name: str) -> Table:
+        """A new table with the same columns and the rows of now; MP409 if the name is taken."""
+
     def stats(self) -> Stats:
         """Figures; cheap."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -111,8 +111,9 @@ def aggregate(evaluator: Evaluator, text: str, selected: Selected, parameters: S
 
 def _aggregates(expression: exp.Expression) -> list[exp.Expression]:
     """The outermost aggregate calls."""
-    nodes: Iterator[Any] = expression.walk(prune=lambda node: isinstance(node, exp.AggFunc))
-    return [node for node in nodes if isinstance(node, exp.AggFunc)]
+    nodes = expression.walk(prune=lambda node: isinstance(node, exp.AggFunc))
+    found: list[Any] = [node for node in nodes if isinstance(node, exp.AggFunc)]
+    return found
 
 
 def _aggregated(evaluator: Evaluator, call: exp.Expression, selected: Selected, given: Sequence[Any]) -> pa.Scalar:

@@ -320,7 +320,7 @@ class WritingContract(Harness):
         assert rows(groups) == [{"g": "a", "n": 2}]
 
     def test_a_copy_goes_its_own_way(self, store: Store, users: Table) -> None:
-        backup = users.copy("users_backup")  # type: ignore[attr-defined]
+        backup = users.copy("users_backup")
         users.delete()
         assert len(backup) == 3
         assert store.table("users_backup").get("u1") == ANN
