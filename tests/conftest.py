@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+# Tests start many short-lived JVMs: without the optimizing compiler each needs half the processor time. What the JVM
+# says about it goes to the log of the session, not to the terminal.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 ON_CI = os.environ.get("CI", "").lower() == "true"
 
 
