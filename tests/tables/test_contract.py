@@ -6,29 +6,24 @@ from pathlib import Path
 
 from millpond.contracts.table import Store
 from millpond.tables.store import open_store
-from millpond.testing.tables import (
-    ReadingContract,
-    TableContract,
-    TransactionContract,
-    TypesContract,
-    VersionContract,
-    WritingContract,
-)
+from millpond.testing.tables import TableContract, VolatileTableContract
 
 
 class TestMemory(TableContract):
     """Memory tables in a state directory."""
 
 
-class TestCache(ReadingContract, WritingContract, TypesContract, TransactionContract, VersionContract):
+class TestCache(VolatileTableContract):
     """Cache tables, within their size."""
 
     backend = "cache"
     keeps_rows = False
 
 
-class TestMemoryWithoutFolder(ReadingContract, WritingContract, TransactionContract, VersionContract):
+class TestMemoryWithoutFolder(VolatileTableContract):
     """Memory tables that nothing outlives."""
+
+    keeps_rows = False
 
     def open(self, folder: Path | None) -> Store:
         return open_store(None)
