@@ -18,7 +18,8 @@ from millpond.expressions.compile import Compiled, NotCompilable, compile_expres
 from millpond.expressions.decimals import EXACT, SPARK, fitted
 from millpond.expressions.failures import row_failed
 from millpond.expressions.names import Names
-from millpond.expressions.signatures import Operand, signature
+from millpond.expressions.rules import Operand
+from millpond.expressions.signatures import signature
 from millpond.expressions.terms import Call
 from millpond.schema import Schema, type_name
 

@@ -13,7 +13,7 @@ from millpond.expressions import decimals
 from millpond.expressions.coercion import DATE, FLOATS, INTEGERS, is_interval
 from millpond.expressions.failures import NotCompilable, RowError, attempt
 from millpond.expressions.frames import Datum
-from millpond.expressions.kernels import Kernel, Run, Site, elementwise
+from millpond.expressions.kernels import Kernel, Run, Site, elementwise, simple
 from millpond.expressions.times import add_days, move
 
 ZERO_DIVISOR = "division by zero"
@@ -137,8 +137,9 @@ def _unary(checked: Run, plain: Run) -> Callable[[Site], Run]:
     return make
 
 
-def _sign(site: Site) -> Run:
-    return lambda value: pc.cast(pc.sign(value), site.gives)
+def _sign(value: Datum) -> Datum:
+    """SIGN of a double, which keeps the sign of a zero."""
+    return pc.if_else(pc.equal(value, pa.scalar(0.0)), value, pc.sign(value))
 
 
 def _round(ties: str) -> Callable[[Site], Run]:
@@ -196,7 +197,7 @@ KERNELS: dict[str, Any] = {
     "pmod": Kernel(_modulo(_positive, decimals.positive_remainder), fallible=True, first=1),
     "negative": Kernel(_unary(pc.negate_checked, pc.negate), fallible=True),
     "abs": Kernel(_unary(pc.abs_checked, pc.abs), fallible=True),
-    "sign": Kernel(_sign),
+    "sign": simple(_sign),
     "sqrt": Kernel(lambda _: pc.sqrt),
     "round": Kernel(_round("half_up"), fallible=True),
     "bround": Kernel(_round("half_even"), fallible=True),

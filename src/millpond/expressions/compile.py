@@ -18,7 +18,8 @@ from millpond.expressions.frames import NO_ROWS, Datum, Frame, Node, as_array, r
 from millpond.expressions.kernels import Kernel, Site, SpecialForm
 from millpond.expressions.names import Names, resolve
 from millpond.expressions.parameters import Shape, matched, placeholders, scalar, shape
-from millpond.expressions.signatures import Operand, signature
+from millpond.expressions.rules import Operand
+from millpond.expressions.signatures import signature
 from millpond.expressions.terms import Call, Constant, Interval, Parameter, Reference, Term
 from millpond.expressions.types import field_type
 from millpond.schema import Column, Schema

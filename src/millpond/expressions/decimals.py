@@ -24,7 +24,7 @@ from millpond.expressions.coercion import PRECISION_MAX
 from millpond.expressions.failures import NotCompilable, RowError, attempt
 from millpond.expressions.frames import Datum
 from millpond.expressions.kernels import Run, Site, elementwise
-from millpond.expressions.signatures import product_digits, quotient_digits, sum_digits
+from millpond.expressions.rules import product_digits, quotient_digits, sum_digits
 
 # Spark rounds products and quotients to 39 digits first, then to the scale of the result.
 SPARK = Context(prec=PRECISION_MAX + 1, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)

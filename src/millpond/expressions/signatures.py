@@ -2,61 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from millpond.expressions.coercion import (
-    BIGINT,
-    BINARY,
-    BOOLEAN,
-    DATE,
-    DAY_TIME,
-    DOUBLE,
-    FLOATS,
-    INT,
-    INTEGERS,
-    STRING,
-    VOID,
-    YEAR_MONTH,
-    adjusted,
-    as_decimal,
-    bounded,
-    common,
-    family,
-    is_interval,
-    is_list,
-    is_number,
-    wider,
-    wider_number,
+from millpond.expressions.coercion import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING
+from millpond.expressions.rules import (
+    Operands,
+    Rule,
+    Signature,
+    add_rule,
+    anything_rule,
+    arithmetic_rule,
+    array_rule,
+    avg_rule,
+    case_rule,
+    coalesce_rule,
+    comparison_rule,
+    concat_rule,
+    concat_ws_rule,
+    divide_rule,
+    element_rule,
+    extreme_rule,
+    first_type_rule,
+    fits,
+    holds_rule,
+    if_rule,
+    length_rule,
+    list_of_rule,
+    logic_rule,
+    membership_rule,
+    nvl2_rule,
+    product_digits,
+    remainder_digits,
+    round_rule,
+    same_number_rule,
+    size_rule,
+    subtract_rule,
+    sum_rule,
+    types_of,
+    unix_timestamp_rule,
+    whole_division_rule,
+    whole_rule,
 )
-from millpond.expressions.terms import Call, Constant, Interval, Term
-from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ
-
-
-@dataclass(frozen=True)
-class Operand:
-    """An argument as a rule sees it: its type, and the term for rules that look at literals."""
-
-    type: pa.DataType
-    term: Term
-
-    @property
-    def is_constant(self) -> bool:
-        return isinstance(self.term, Constant)
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What the arguments are cast to, one type each, and what comes out."""
-
-    takes: tuple[pa.DataType, ...]
-    gives: pa.DataType
-
-
-Operands = Sequence[Operand]
-Rule = Callable[[Operands], Signature | None]
+from millpond.expressions.terms import Call
+from millpond.schema import TIMESTAMP
 
 
 @dataclass(frozen=True)
@@ -78,23 +68,6 @@ def signature(call: Call, operands: Operands) -> Signature | None:
         return None
 
 
-def fits(operand: Operand, target: pa.DataType) -> bool:
-    """Whether Spark casts an argument to what a function takes without being told."""
-    source = operand.type
-    if source in (target, VOID):
-        return True
-    if target == STRING:
-        return family(source) in ("number", "boolean", "time")
-    if target == DOUBLE:
-        return is_number(source) or (source == STRING and operand.is_constant)
-    if target in (INT, BIGINT):
-        smaller = source in INTEGERS and INTEGERS.index(source) < INTEGERS.index(target)
-        return smaller or (source == STRING and operand.is_constant)
-    if target in (DATE, TIMESTAMP):
-        return source in (DATE, TIMESTAMP) or (source == STRING and operand.is_constant)
-    return bool(target == BOOLEAN and source == STRING and operand.is_constant)
-
-
 def takes(gives: pa.DataType, *wanted: pa.DataType, optional: int = 0) -> Function:
     """A function of fixed types; the last `optional` arguments may be missing."""
 
@@ -107,303 +80,9 @@ def takes(gives: pa.DataType, *wanted: pa.DataType, optional: int = 0) -> Functi
     return Function(rule, gives)
 
 
-def _types(operands: Operands) -> list[pa.DataType]:
-    return [o.type for o in operands]
-
-
-def _all_as(type_: pa.DataType | None, operands: Operands, gives: pa.DataType | None = None) -> Signature | None:
-    if type_ is None:
-        return None
-    return Signature((type_,) * len(operands), type_ if gives is None else gives)
-
-
-def _comparison(operands: Operands) -> Signature | None:
-    left, right = _types(operands)
-    # Maps have no order and no equality in Spark.
-    if pa.types.is_map(left) or is_interval(left) or is_interval(right):
-        return None
-    return _all_as(wider(left, right), operands, BOOLEAN)
-
-
-def _membership(operands: Operands) -> Signature | None:
-    return _all_as(common(_types(operands)), operands, BOOLEAN) if len(operands) > 1 else None
-
-
-def _logic(operands: Operands) -> Signature | None:
-    fit = all(o.type in (BOOLEAN, VOID) or o.type == STRING for o in operands)
-    return _all_as(BOOLEAN, operands) if fit else None
-
-
-def _anything(operands: Operands) -> Signature | None:
-    return Signature(tuple(_types(operands)), BOOLEAN)
-
-
-def _case(operands: Operands) -> Signature | None:
-    results = [o.type for o in operands[1::2]] + [operands[-1].type]
-    type_ = common(results)
-    tests = operands[:-1:2]
-    if type_ is None or not all(o.type in (BOOLEAN, VOID) for o in tests):
-        return None
-    return Signature((*(BOOLEAN, type_) * len(tests), type_), type_)
-
-
-def _if(operands: Operands) -> Signature | None:
-    test, yes, no = _types(operands)
-    type_ = common([yes, no])
-    return Signature((BOOLEAN, type_, type_), type_) if type_ is not None and test in (BOOLEAN, VOID) else None
-
-
-def _nvl2(operands: Operands) -> Signature | None:
-    test, yes, no = _types(operands)
-    type_ = common([yes, no])
-    return None if type_ is None else Signature((test, type_, type_), type_)
-
-
-def _coalesce(operands: Operands) -> Signature | None:
-    return _all_as(common(_types(operands)), operands) if operands else None
-
-
-def _extreme(operands: Operands) -> Signature | None:
-    return _all_as(common(_types(operands), strings=False), operands) if len(operands) > 1 else None
-
-
-# --- arithmetic
-
-
-def _beside_decimal(operand: Operand) -> pa.DataType:
-    """A whole-number literal beside a decimal counts with its own digits, not with those of its type."""
-    if operand.type in INTEGERS and isinstance(operand.term, Constant) and operand.term.value is not None:
-        return pa.decimal128(max(1, len(str(abs(int(str(operand.term.value)))))), 0)
-    return as_decimal(operand.type)
-
-
-def _numbers(operands: Operands) -> tuple[pa.DataType, pa.DataType] | None:
-    """The types two operands of arithmetic have after Spark's promotion; equal unless both are decimals."""
-    left, right = _types(operands)
-    if left == VOID and right == VOID:
-        return None
-    if STRING in (left, right):
-        other = wider(left, right)
-        return None if other is None or not is_number(other) else (other, other)
-    if VOID in (left, right):
-        one = right if left == VOID else left
-        return (one, one) if is_number(one) else None
-    if not (is_number(left) and is_number(right)):
-        return None
-    decimals = [t for t in (left, right) if pa.types.is_decimal(t)]
-    if decimals and not (left in FLOATS or right in FLOATS):
-        return _beside_decimal(operands[0]), _beside_decimal(operands[1])
-    type_ = wider_number(left, right)
-    return type_, type_
-
-
-DecimalRule = Callable[[int, int, int, int], tuple[int, int]]
-
-
-def sum_digits(p1: int, s1: int, p2: int, s2: int) -> tuple[int, int]:
-    return max(p1 - s1, p2 - s2) + max(s1, s2) + 1, max(s1, s2)
-
-
-def product_digits(p1: int, s1: int, p2: int, s2: int) -> tuple[int, int]:
-    return p1 + p2 + 1, s1 + s2
-
-
-def quotient_digits(p1: int, s1: int, p2: int, s2: int) -> tuple[int, int]:
-    scale = max(6, s1 + p2 + 1)
-    return p1 - s1 + s2 + scale, scale
-
-
-def remainder_digits(p1: int, s1: int, p2: int, s2: int) -> tuple[int, int]:
-    return min(p1 - s1, p2 - s2) + max(s1, s2), max(s1, s2)
-
-
-def _arithmetic(digits: DecimalRule) -> Rule:
-    def rule(operands: Operands) -> Signature | None:
-        found = _numbers(operands)
-        if found is None:
-            return None
-        left, right = found
-        if not pa.types.is_decimal(left):
-            return Signature(found, left)
-        raw = digits(left.precision, left.scale, right.precision, right.scale)
-        return Signature(found, adjusted(*raw))
-
-    return rule
-
-
-def _add(operands: Operands) -> Signature | None:
-    types = _types(operands)
-    if is_interval(types[0]) and not is_interval(types[1]):
-        return _swapped(_moved(operands[1], operands[0]))
-    if is_interval(types[1]):
-        return _moved(operands[0], operands[1])
-    if types[0] == DATE and types[1] in INTEGERS[:3]:
-        return Signature((DATE, INT), DATE)
-    if types[1] == DATE and types[0] in INTEGERS[:3]:
-        return Signature((INT, DATE), DATE)
-    return _arithmetic(sum_digits)(operands)
-
-
-def _subtract(operands: Operands) -> Signature | None:
-    left, right = _types(operands)
-    if is_interval(right):
-        return _moved(operands[0], operands[1])
-    if left == DATE and right in INTEGERS[:3]:
-        return Signature((DATE, INT), DATE)
-    if family(left) == family(right) == "time":
-        return Signature((left, right), DAY_TIME)
-    return _arithmetic(sum_digits)(operands)
-
-
-def _moved(moment: Operand, interval: Operand) -> Signature | None:
-    """A date or timestamp with an interval added; hours make a timestamp of a date."""
-    if moment.type in (TIMESTAMP, TIMESTAMP_NTZ):
-        return Signature((moment.type, interval.type), moment.type)
-    if moment.type != DATE:
-        return None
-    length = interval.term.value if isinstance(interval.term, Constant) else None
-    whole = interval.type == YEAR_MONTH or (isinstance(length, Interval) and length.whole_days)
-    type_ = DATE if whole else TIMESTAMP
-    return Signature((type_, interval.type), type_)
-
-
-def _swapped(found: Signature | None) -> Signature | None:
-    return None if found is None else Signature((found.takes[1], found.takes[0]), found.gives)
-
-
-def _divide(operands: Operands) -> Signature | None:
-    found = _numbers(operands)
-    if found is None:
-        return None
-    if pa.types.is_decimal(found[0]):
-        return _arithmetic(quotient_digits)(operands)
-    return Signature((DOUBLE, DOUBLE), DOUBLE)
-
-
-def _whole_division(operands: Operands) -> Signature | None:
-    found = _numbers(operands)
-    if found is None or found[0] in FLOATS:
-        return None
-    takes_ = found if pa.types.is_decimal(found[0]) else (BIGINT, BIGINT)
-    return Signature(takes_, BIGINT)
-
-
-def _same_number(operands: Operands) -> Signature | None:
-    (type_,) = _types(operands)
-    if type_ in (STRING, VOID):
-        return Signature((DOUBLE,), DOUBLE)
-    return Signature((type_,), type_) if is_number(type_) else None
-
-
-def _round(operands: Operands) -> Signature | None:
-    type_ = operands[0].type
-    places = 0
-    if len(operands) == 2:
-        term = operands[1].term
-        if not isinstance(term, Constant) or term.type not in INTEGERS or not isinstance(term.value, int):
-            return None
-        places = term.value
-    type_ = DOUBLE if type_ == VOID else type_
-    given = (type_, INT)[: len(operands)]
-    if not pa.types.is_decimal(type_):
-        return Signature(given, type_) if is_number(type_) else None
-    whole = type_.precision - type_.scale + 1
-    if places < 0:
-        return Signature(given, bounded(max(whole, 1 - places), 0))
-    scale = min(type_.scale, places)
-    return Signature(given, bounded(whole + scale, scale))
-
-
-def _whole(operands: Operands) -> Signature | None:
-    if len(operands) != 1:
-        return _round(operands)
-    (type_,) = _types(operands)
-    if pa.types.is_decimal(type_):
-        gives = type_ if type_.scale == 0 else bounded(type_.precision - type_.scale + 1, 0)
-        return Signature((type_,), gives)
-    if type_ in INTEGERS:
-        return Signature((BIGINT,), BIGINT)
-    return Signature((DOUBLE,), BIGINT) if fits(operands[0], DOUBLE) else None
-
-
-# --- strings, arrays, aggregates
-
-
-def _concat(operands: Operands) -> Signature | None:
-    types = _types(operands)
-    if types and all(t == BINARY for t in types):
-        return Signature(tuple(types), BINARY)
-    return Signature((STRING,) * len(types), STRING) if all(fits(o, STRING) for o in operands) else None
-
-
-def _concat_ws(operands: Operands) -> Signature | None:
-    return _all_as(STRING, operands) if operands and all(fits(o, STRING) for o in operands) else None
-
-
-def _length(operands: Operands) -> Signature | None:
-    (operand,) = operands
-    takes_ = BINARY if operand.type == BINARY else STRING
-    return Signature((takes_,), INT) if fits(operand, takes_) else None
-
-
-def _unix_timestamp(operands: Operands) -> Signature | None:
-    # A string is read by a format of its own there, stricter than a cast.
-    return Signature((TIMESTAMP,), BIGINT) if operands[0].type in (DATE, TIMESTAMP) else None
-
-
-def _size(operands: Operands) -> Signature | None:
-    (type_,) = _types(operands)
-    return Signature((type_,), INT) if is_list(type_) or pa.types.is_map(type_) else None
-
-
-def _element(operands: Operands) -> Signature | None:
-    holder, place = _types(operands)
-    if is_list(holder) and place in INTEGERS[:3]:
-        return Signature((holder, INT), holder.value_type)
-    if pa.types.is_map(holder) and place == holder.key_type:
-        return Signature((holder, place), holder.item_type)
-    return None
-
-
-def _holds(operands: Operands) -> Signature | None:
-    holder, item = _types(operands)
-    if not is_list(holder) or item == VOID or holder.value_type != item:
-        return None
-    return Signature((holder, item), BOOLEAN)
-
-
-def _array(operands: Operands) -> Signature | None:
-    type_ = common(_types(operands))
-    return None if type_ is None else Signature((type_,) * len(operands), pa.list_(type_))
-
-
-def _sum(operands: Operands) -> Signature | None:
-    type_ = operands[0].type
-    if pa.types.is_decimal(type_):
-        return Signature((type_,), bounded(type_.precision + 10, type_.scale))
-    if type_ in INTEGERS:
-        return Signature((BIGINT,), BIGINT)
-    return Signature((DOUBLE,), DOUBLE) if type_ in FLOATS or type_ in (STRING, VOID) else None
-
-
-def _avg(operands: Operands) -> Signature | None:
-    type_ = operands[0].type
-    if pa.types.is_decimal(type_):
-        return Signature((type_,), bounded(type_.precision + 4, type_.scale + 4))
-    return Signature((DOUBLE,), DOUBLE) if is_number(type_) or type_ in (STRING, VOID) else None
-
-
-def _first_type(operands: Operands) -> Signature | None:
-    return Signature(tuple(_types(operands)), operands[0].type)
-
-
-def _list_of(operands: Operands) -> Signature | None:
-    return Signature((operands[0].type,), pa.list_(operands[0].type))
-
-
 def _gives(type_: pa.DataType) -> Function:
     """A function whose arguments are not looked at: known to `check`, evaluated by Spark."""
-    return Function(lambda operands: Signature(tuple(_types(operands)), type_), type_)
+    return Function(lambda operands: Signature(tuple(types_of(operands)), type_), type_)
 
 
 def _named(function: Function, *names: str) -> dict[str, Function]:
@@ -411,34 +90,34 @@ def _named(function: Function, *names: str) -> dict[str, Function]:
 
 
 FUNCTIONS: dict[str, Function] = {
-    **_named(Function(_comparison, BOOLEAN), "=", "<>", "<", "<=", ">", ">=", "<=>"),
-    **_named(Function(_logic, BOOLEAN), "and", "or", "not"),
-    "in": Function(_membership, BOOLEAN),
-    **_named(Function(_anything, BOOLEAN), "is_null", "isnotnull"),
+    **_named(Function(comparison_rule, BOOLEAN), "=", "<>", "<", "<=", ">", ">=", "<=>"),
+    **_named(Function(logic_rule, BOOLEAN), "and", "or", "not"),
+    "in": Function(membership_rule, BOOLEAN),
+    **_named(Function(anything_rule, BOOLEAN), "is_null", "isnotnull"),
     "like": takes(BOOLEAN, STRING, STRING, STRING, optional=1),
     "rlike": takes(BOOLEAN, STRING, STRING),
-    "case": Function(_case),
-    "if": Function(_if),
-    "nvl2": Function(_nvl2),
-    "coalesce": Function(_coalesce),
-    **_named(Function(_extreme), "greatest", "least"),
-    "+": Function(_add),
-    "-": Function(_subtract),
-    "*": Function(_arithmetic(product_digits)),
-    "/": Function(_divide),
-    "div": Function(_whole_division, BIGINT),
-    **_named(Function(_arithmetic(remainder_digits)), "%", "pmod"),
-    **_named(Function(_same_number), "negative", "abs"),
-    **_named(Function(_round), "round", "bround"),
-    **_named(Function(_whole), "ceil", "floor"),
+    "case": Function(case_rule),
+    "if": Function(if_rule),
+    "nvl2": Function(nvl2_rule),
+    "coalesce": Function(coalesce_rule),
+    **_named(Function(extreme_rule), "greatest", "least"),
+    "+": Function(add_rule),
+    "-": Function(subtract_rule),
+    "*": Function(arithmetic_rule(product_digits)),
+    "/": Function(divide_rule),
+    "div": Function(whole_division_rule, BIGINT),
+    **_named(Function(arithmetic_rule(remainder_digits)), "%", "pmod"),
+    **_named(Function(same_number_rule), "negative", "abs"),
+    **_named(Function(round_rule), "round", "bround"),
+    **_named(Function(whole_rule), "ceil", "floor"),
     **_named(takes(DOUBLE, DOUBLE), "sqrt", "sign", "exp", "ln"),
     "power": takes(DOUBLE, DOUBLE, DOUBLE),
     "log": takes(DOUBLE, DOUBLE, DOUBLE, optional=1),
     **_named(takes(STRING, STRING), "upper", "lower", "initcap", "reverse"),
     **_named(takes(STRING, STRING, STRING, optional=1), "trim", "ltrim", "rtrim"),
-    "length": Function(_length, INT),
-    "concat": Function(_concat),
-    "concat_ws": Function(_concat_ws, STRING),
+    "length": Function(length_rule, INT),
+    "concat": Function(concat_rule),
+    "concat_ws": Function(concat_ws_rule, STRING),
     "substring": takes(STRING, STRING, INT, INT, optional=1),
     "replace": takes(STRING, STRING, STRING, STRING, optional=1),
     **_named(takes(STRING, STRING, INT), "left", "right", "repeat"),
@@ -451,21 +130,21 @@ FUNCTIONS: dict[str, Function] = {
     **_named(takes(DATE, DATE, INT), "date_add", "date_sub"),
     "datediff": takes(INT, DATE, DATE),
     "date_trunc": takes(TIMESTAMP, STRING, TIMESTAMP),
-    "unix_timestamp": Function(_unix_timestamp, BIGINT),
+    "unix_timestamp": Function(unix_timestamp_rule, BIGINT),
     "from_unixtime": takes(STRING, BIGINT),
     "current_date": takes(DATE),
     "current_timestamp": takes(TIMESTAMP),
-    "size": Function(_size, INT),
-    **_named(Function(_element), "[]", "element_at"),
-    "array_contains": Function(_holds, BOOLEAN),
-    "array": Function(_array),
+    "size": Function(size_rule, INT),
+    **_named(Function(element_rule), "[]", "element_at"),
+    "array_contains": Function(holds_rule, BOOLEAN),
+    "array": Function(array_rule),
     **_named(_gives(BIGINT), "count", "count_if", "approx_count_distinct", "?approx_distinct", "?count_if"),
-    "sum": Function(_sum),
-    "avg": Function(_avg),
-    **_named(Function(_first_type), "min", "max", "any_value", "first", "last", "distinct", "?median"),
+    "sum": Function(sum_rule),
+    "avg": Function(avg_rule),
+    **_named(Function(first_type_rule), "min", "max", "any_value", "first", "last", "distinct", "?median"),
     **_named(_gives(DOUBLE), "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "?corr", "?median"),
     **_named(_gives(DOUBLE), "pi", "e", "rand", "?rand", "sin", "cos", "tan", "atan", "log2", "log10", "log1p", "cbrt"),
-    **_named(Function(_list_of), "collect_list", "collect_set"),
+    **_named(Function(list_of_rule), "collect_list", "collect_set"),
     **_named(_gives(STRING), "?date_format", "date_format", "?time_to_str", "md5", "?md5", "sha2", "uuid", "?uuid"),
     **_named(_gives(STRING), "to_json", "?json_format", "get_json_object", "hex", "?hex", "format_number", "translate"),
     **_named(_gives(INT), "hash", "crc32", "ascii", "bit_length", "octet_length", "levenshtein", "?levenshtein"),

@@ -25,8 +25,13 @@ REPEATED_BYTES_MAX = 1 << 26
 _SETTLED = re.compile("[^\u019b\u0264\u03a3\u1c80-\u1dff\ua640-\uabff\ue000-\U0001efff\U0001fb00-\U0010ffff]*")
 
 
+def has_settled_case(text: str) -> bool:
+    """Whether Java and Python, each with its own Unicode, agree on the other case of all letters."""
+    return _SETTLED.fullmatch(text) is not None
+
+
 def _settled(text: str) -> str:
-    if not _SETTLED.fullmatch(text):
+    if not has_settled_case(text):
         raise NotCompilable("letters whose case depends on the version of Unicode")
     return text
 
@@ -154,12 +159,14 @@ def _by_pattern(translate: Callable[..., str]) -> Kernel:
     """A match against a pattern; one pattern for all rows is one regular expression."""
 
     def match(text: Datum, pattern: Datum, escape: pa.Scalar | None) -> Datum:
-        if not pattern.is_valid:
+        nothing = text.null_count == len(text) if isinstance(text, pa.Array) else not text.is_valid
+        if nothing or not pattern.is_valid:
             return pa.nulls(len(text), BOOLEAN) if isinstance(text, pa.Array) else pa.scalar(None, BOOLEAN)
         mark = () if escape is None else (escape.as_py(),)
-        if isinstance(text, pa.Array) and text.null_count == len(text):
-            return pa.nulls(len(text), BOOLEAN)
-        return pc.match_substring_regex(text, translate(pattern.as_py(), *mark))
+        try:
+            return pc.match_substring_regex(text, translate(pattern.as_py(), *mark))
+        except pa.ArrowInvalid as error:
+            raise NotCompilable("a regular expression that Arrow does not read") from error
 
     def run(text: Datum, pattern: Datum, escape: pa.Scalar | None = None) -> Datum:
         if isinstance(pattern, pa.Scalar):

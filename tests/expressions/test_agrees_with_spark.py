@@ -1,0 +1,91 @@
+"""Random expressions over random rows: Arrow and Spark agree on value, type and failure, or Arrow refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.expressions.drawing import Drawer, table
+from tests.expressions.judge import AS_WRITTEN, VIEW, Outcome, ours, spark_alone, sparks
+
+from millpond.expressions.strings import has_settled_case
+
+EXPRESSIONS = 2_000
+ROWS = 24
+TOGETHER = 50
+# Finding out that Spark fails takes a query each; the rest share queries.
+FAILURES_CHECKED = 60
+REFUSED_SHARE_MAX = 0.06
+VALUES_SHARE_MIN = 0.75
+
+# Evaluated without compiling Java code for every query, which takes far longer than twenty rows.
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+@pytest.fixture
+def judge(spark: Any) -> Iterator[Any]:
+    before = {name: spark.conf.get(name, None) for name in INTERPRETED | AS_WRITTEN}
+    spark.sparkContext.setLogLevel("OFF")
+    for name, value in INTERPRETED.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.catalog.dropTempView(VIEW)
+
+
+def disagreements(spark: Any, texts: Sequence[str], mine: Sequence[Outcome]) -> list[str]:
+    """The expressions that have a value here and another one in Spark."""
+    found = []
+    for start in range(0, len(texts), TOGETHER):
+        part = slice(start, start + TOGETHER)
+        theirs = sparks(spark, texts[part])
+        for text, my, their in zip(texts[part], mine[part], theirs, strict=True):
+            if not my.same(their):
+                found.append(f"{text}\n  here:  {my.told()}\n  Spark: {their.told()}")
+    return found
+
+
+def false_alarms(spark: Any, texts: Sequence[str]) -> list[str]:
+    """The expressions that fail here and not in Spark, even when it evaluates all that is written."""
+    suspects = [text for text in texts if spark_alone(spark, text).word != "fails"]
+    for name, value in AS_WRITTEN.items():
+        spark.conf.set(name, value)
+    return [text for text in suspects if spark_alone(spark, text).word != "fails"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("extreme", [False, True], ids=["ordinary rows", "extreme rows"])
+def test_arrow_and_spark_agree_on_random_expressions(judge: Any, extreme: bool) -> None:
+    seed = 20_261 + extreme
+    rows = table(seed, ROWS, extreme=extreme)
+    judge.createDataFrame(rows).createOrReplaceTempView(VIEW)
+    drawer = Drawer(seed)
+    texts = [drawer.any() for _ in range(EXPRESSIONS // 2)]
+    outcomes = {text: ours(text, rows) for text in texts}
+
+    valued = [text for text in texts if outcomes[text].word == "value"]
+    failing = [text for text in texts if outcomes[text].word == "fails"]
+    refused = [text for text in texts if outcomes[text].word == "refused"]
+    assert len(refused) <= REFUSED_SHARE_MAX * len(texts), [outcomes[text].reason for text in refused]
+    assert len(valued) >= VALUES_SHARE_MIN * len(texts)
+    assert disagreements(judge, valued, [outcomes[text] for text in valued]) == []
+    assert false_alarms(judge, failing[:FAILURES_CHECKED]) == []
+
+
+@pytest.mark.spark
+def test_every_settled_letter_changes_case_as_in_spark(judge: Any) -> None:
+    points = (chr(point) for point in range(1, 0x11000) if not 0xD800 <= point <= 0xDFFF)
+    rows = pa.table({"s": [point for point in points if has_settled_case(point)]})
+    assert rows.num_rows > 60_000
+    judge.createDataFrame(rows).createOrReplaceTempView(VIEW)
+    texts = ["upper(s)", "lower(s)", "initcap(s)", "lower(concat('A', s, 'B'))", "upper(concat('a', s, 'b'))"]
+    assert disagreements(judge, texts, [ours(text, rows) for text in texts]) == []
