@@ -183,11 +183,15 @@ class App:
         """Several changes that become visible together, or not at all when the block raises."""
         running = self._open()
         context = running.context
-        with context.store.begin() as tx:
-            work = Work(context, tx, running.views)
-            yield AppTransaction(tx, work, lambda sql: bind_against(context.store, sql, self.plan.settings))
-            work.refresh()
-            tx.commit()
+        views = running.own_views()
+        try:
+            with context.store.begin() as tx:
+                work = Work(context, tx, views)
+                yield AppTransaction(tx, work, lambda sql: bind_against(context.store, sql, self.plan.settings))
+                work.refresh()
+                tx.commit()
+        finally:
+            views.drop()
 
     def _open(self) -> Running:
         with self._lock:

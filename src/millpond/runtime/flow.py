@@ -11,10 +11,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from millpond.contracts.source import StreamReader
 from millpond.errors import FlowError, MillpondError
-from millpond.plan.model import FlowPlan, SourcePlan, StepKind
+from millpond.plan.model import FlowPlan, SourcePlan, Step, StepKind
 from millpond.registry import find
 from millpond.runtime.access import Views
 from millpond.runtime.batch import Batch, read_batch
+from millpond.runtime.blame import run_without_the_guilty
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
 from millpond.runtime.ledger import flow_entry, flow_key, require_agreement
@@ -87,6 +88,8 @@ class Flow:
 
     def _start(self, *, once: bool) -> None:
         assert self.reader is not None
+        # Spark gives each streaming query a session of its own, kept for all its batches.
+        self._views = None
         spark = self._context.spark()
         writer = self.reader.stream(spark).writeStream.queryName(f"millpond {self.plan.name}")
         writer = writer.foreachBatch(self._on_batch).option("checkpointLocation", f"file://{self.folder}/checkpoint")
@@ -97,8 +100,12 @@ class Flow:
         """Let the source look for new records, unless the flow still works on what it was given."""
         if self.reader is None or self.state != RUNNING or self._fed.is_set():
             return
-        if self.reader.poll():
-            self._fed.set()
+        try:
+            if self.reader.poll():
+                self._fed.set()
+        except MillpondError as error:
+            self.fail(error)
+            self.stop()
         self._context.notices.extend(self.reader.problems())
 
     def watch(self) -> None:
@@ -153,14 +160,22 @@ class Flow:
             run = BatchRun(self.plan, batch, work, letters)
             self._bad_records(run)
             for step in self.plan.steps:
-                try:
-                    run_step(run, step)
-                except Exception as error:
-                    raise translate(error, step.place) from error
+                self._run_step(run, step)
             work.refresh()
             tx.put(flow_key(self.plan.id), {"batch": batch.id, "sinks": run.staged})
             tx.commit()
         return run.staged
+
+    def _run_step(self, run: BatchRun, step: Step) -> None:
+        savepoint = run.work.tx.savepoint()
+        try:
+            run_step(run, step)
+        except Exception as error:
+            failure = translate(error, step.place)
+            if step.options.get("on.error") != "dead-letter":
+                raise failure from error
+            run.work.tx.rollback_to(savepoint)
+            run_without_the_guilty(run, step, failure)
 
     def _bad_records(self, run: BatchRun) -> None:
         bad, policy = run.batch.bad, self.plan.options.get("on.bad.record", "dead-letter")
@@ -173,11 +188,15 @@ class Flow:
         run.letters.add_bad_records(run.work.tx, bad)
 
     def _session_views(self, raw: DataFrame) -> Views:
-        # Spark gives each streaming query a session of its own, kept for all its batches.
         if self._views is None:
             session = raw.sparkSession
             self._views = Views(lambda: session, self._context.exchange, "mp")
         return self._views
+
+    @property
+    def stops_app(self) -> bool:
+        """Whether its failure is to end the whole app."""
+        return self.state == FAILED and any(s.options.get("on.error") == "stop-app" for s in self.plan.steps)
 
     def fail(self, error: MillpondError) -> None:
         """The flow cannot begin."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import time
@@ -58,6 +59,7 @@ class Running:
         self._output = output or sys.stdout
         self._poller: Poller | None = None
         self._prepared = False
+        self._numbers = itertools.count()
 
     def spark(self) -> SparkSession:
         """The session, started at the first call."""
@@ -75,6 +77,10 @@ class Running:
                 self._session = adopt_session(self._session)
                 self._brought = False
             return self._session
+
+    def own_views(self) -> Views:
+        """Temporary views of one user, so that transactions of several threads do not disturb each other."""
+        return Views(self.spark, self.context.exchange, f"mp_tx_{next(self._numbers)}")
 
     def prepare(self, *, accept: bool) -> None:
         """Make the tables and open the sinks; once."""
@@ -95,7 +101,7 @@ class Running:
         self._one_shots.run(self.plan)
         self.state = "catching up"
         for flow in self.flows:
-            if not self.context.stopping.is_set():
+            if not self.context.stopping.is_set() and not any(other.stops_app for other in self.flows):
                 self._catch_up(flow, drain=drain)
         if not self.context.stopping.is_set():
             self._one_shots.run(self.plan, late=True)
@@ -140,7 +146,9 @@ class Running:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is left that could go on."""
+        """Whether nothing is left that could go on, or a failure was to end the app."""
+        if any(flow.stops_app for flow in self.flows):
+            return True
         watched = any(loader.plan.watch and loader.error is None for loader in self.loaders)
         return not watched and all(flow.state == FAILED for flow in self.flows)
 
