@@ -56,6 +56,7 @@ class Views:
         self._exchange = exchange
         self._prefix = prefix
         self._versions: dict[str, int] = {}
+        self._made: set[str] = set()
 
     @property
     def session(self) -> SparkSession:
@@ -64,6 +65,7 @@ class Views:
     def table(self, table: ReadTable, *, changed: bool = False) -> str:
         """The view of a table; `changed` when a transaction's own changes are in it, which no version number tells."""
         view = self._name(table.name)
+        self._made.add(view)
         if changed or self._versions.get(view) != table.version:
             self._exchange.frame(self.session, table, shared=not changed).createOrReplaceTempView(view)
             self._versions[view] = -1 if changed else table.version
@@ -73,6 +75,7 @@ class Views:
         """A view of a DataFrame."""
         view = self._name(name)
         self._versions.pop(view, None)
+        self._made.add(view)
         frame.createOrReplaceTempView(view)
         return view
 
@@ -81,8 +84,9 @@ class Views:
 
     def drop(self) -> None:
         """Remove them all: a session that the user brought is left as it was."""
-        for view in list(self._versions):
+        for view in self._made:
             self.session.catalog.dropTempView(view)
+        self._made.clear()
         self._versions.clear()
 
 
