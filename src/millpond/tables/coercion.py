@@ -18,6 +18,7 @@ _NONE = type(None)
 _EPOCH = dt.datetime(1970, 1, 1)
 # Exact for every DECIMAL(38, s): no rounding but the one asked for.
 _EXACT = Context(prec=120, rounding=ROUND_HALF_UP)
+_ARROW_REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError)
 _READY: dict[pa.DataType, set[type]] = {pa.bool_(): {bool}, pa.string(): {str}, pa.binary(): {bytes}}
 _INT_RANGES = {pa.int8(): 7, pa.int16(): 15, pa.int32(): 31, pa.int64(): 63}
 
@@ -27,14 +28,18 @@ def to_array(values: Sequence[Any], column: Column) -> pa.Array:
     type_ = column.type
     kinds = set(map(type, values))
     kinds.discard(_NONE)
-    try:
-        if kinds <= _ready_kinds(type_):
+    if kinds <= _ready_kinds(type_):
+        try:
             return pa.array(values, type_)
-        convert = _converter(type_)
+        except _ARROW_REFUSALS:
+            # A decimal to be rounded, or a misfit: the slow way tells which.
+            pass
+    convert = _converter(type_)
+    try:
         return pa.array([None if v is None else convert(v) for v in values], type_)
     except _Refused as refused:
         raise _misfit(column, refused.value) from None
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError):
+    except _ARROW_REFUSALS:
         raise _misfit(column, _first_misfit(values, type_)) from None
 
 
@@ -80,7 +85,7 @@ def _first_misfit(values: Iterable[Any], type_: pa.DataType) -> Any:
     for value in values:
         try:
             pa.array([None if value is None else _converter(type_)(value)], type_)
-        except (_Refused, pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError):
+        except (_Refused, *_ARROW_REFUSALS):
             return value
     raise AssertionError("no value misfits")
 
@@ -93,6 +98,10 @@ def _ready_kinds(type_: pa.DataType) -> set[type]:
         return {float, int} if type_ == pa.float64() else {float}
     if pa.types.is_date32(type_):
         return {dt.date}
+    if pa.types.is_timestamp(type_):
+        return {dt.datetime}
+    if pa.types.is_decimal(type_):
+        return {Decimal}
     return _READY.get(type_, set())
 
 

@@ -90,10 +90,11 @@ class Evaluator:
 
     def default(self, column: Column, rows: int) -> pa.Array:
         """A column's default, as many times as there are rows; NULL when it has none."""
-        if column.default is None:
+        if column.default is None or not rows:
             return pa.nulls(rows, column.type)
-        one = self.values(parsed(column.default).expression, _one_row, ())
-        return cast_array(one, column).take(pa.array(np.zeros(rows, dtype=np.int64)))
+        # Evaluated for each row: two rows must not share what uuid() gave.
+        blank = pa.table([pa.nulls(rows, c.type) for c in self.schema], schema=self.schema.arrow())
+        return cast_array(self.values(parsed(column.default).expression, blank.select, ()), column)
 
     def _compile(self, expression: exp.Expression, parameters: Sequence[Any]) -> Compiled:
         known = self._compiled.get(id(expression))
@@ -103,8 +104,3 @@ class Evaluator:
             if len(self._compiled) > _COMPILED_MAX:
                 self._compiled.popitem(last=False)
         return known
-
-
-def _one_row(names: Sequence[str]) -> pa.Table:
-    """A row to evaluate an expression on that reads no column."""
-    return pa.table({name: pa.nulls(1) for name in names})

@@ -125,6 +125,11 @@ def _link(slots: Slots, first: int, end: int) -> None:
     """Put slots at the head of their buckets' chains, several new ones of one bucket behind each other."""
     if first == end:
         return
+    if end == first + 1:
+        bucket = slots.hashes[first] & slots.mask
+        slots.chain[first] = slots.heads[bucket]
+        slots.heads[bucket] = first
+        return
     buckets = slots.hashes[first:end] & slots.mask
     order = np.argsort(buckets)
     sorted_buckets = buckets[order]

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.contracts.table import BackendPlugin, Capabilities, TableSpec
-from millpond.errors import ConflictError
-from millpond.options import BOOLEAN, Option
+from millpond.errors import ConflictError, TableError
+from millpond.options import BOOLEAN, SIZE, Option
 from millpond.tables.draft import Draft
 from millpond.tables.heap import (
     Addition,
@@ -88,14 +88,14 @@ class MemoryRows:
     def _prepared(self, draft: Draft, removed: Ids, addition: Addition) -> Prepared:
         live = self.current
         if addition.keys is None or not addition.batch.num_rows:
-            return Prepared(staged(live, removed, addition), addition.batch, removed)
+            return self._fitting(Prepared(staged(live, removed, addition), addition.batch, removed))
         entries = entries_of(live, addition.keys)
         replaced = self._occupied(live, entries)
         if live is not draft.base and not np.isin(replaced, removed).all():
             raise self._conflict()
         vanished = removed[:0] if len(replaced) == len(removed) else np.setdiff1d(removed, replaced)
         ready = Addition(addition.batch, addition.keys, entries)
-        return Prepared(staged(live, removed, ready), addition.batch, vanished)
+        return self._fitting(Prepared(staged(live, removed, ready), addition.batch, vanished))
 
     def apply(self, prepared: Prepared) -> Version:
         """The next version, not yet visible to anyone; nothing here can fail, as the log has it already."""
@@ -109,7 +109,7 @@ class MemoryRows:
         """The newest version in a new heap without its dead rows, or None while they are few."""
         version = self.current
         dead = version.rows - version.live
-        if dead < _DEAD_MIN or dead <= version.live:
+        if (dead <= version.live and not (dead and self._is_tight(version))) or dead < _DEAD_MIN:
             return None
         fresh, numbers = compacted(version)
         self.history.detach(version)
@@ -123,6 +123,23 @@ class MemoryRows:
         assert live.heap.index is not None
         rows = live.heap.index.slots.row[entries[entries >= 0]].astype(np.int64)
         return rows[live.there(rows)]
+
+    def _is_tight(self, version: Version) -> bool:
+        """Whether dead rows take memory that `max_memory` grants to live ones."""
+        limit = self.spec.values.get("max_memory")
+        return limit is not None and version.chunks.nbytes + version.heap.nbytes > limit
+
+    def _fitting(self, prepared: Prepared) -> Prepared:
+        """MP406 when a change that adds rows would leave more live rows than `max_memory` holds."""
+        limit = self.spec.values.get("max_memory")
+        after = prepared.staged.version
+        if limit is None or not prepared.added.num_rows:
+            return prepared
+        needed = (after.chunks.nbytes + after.heap.nbytes) * after.live // after.rows
+        if needed > limit:
+            message = f"Table '{self.spec.name}' is full: it would need {needed:,} of its {limit:,} bytes."
+            raise TableError("MP406", message, hint="Delete rows, or raise 'max_memory'. Nothing was changed.")
+        return prepared
 
     def _conflict(self) -> ConflictError:
         message = f"Another transaction changed the same rows of '{self.spec.name}' first."
@@ -145,7 +162,10 @@ def make(spec: TableSpec, clock: Clock) -> MemoryRows:
 
 PLUGIN = BackendPlugin(
     name="memory",
-    options=(Option("durable", BOOLEAN, "true", "Whether the rows survive a crash and a restart."),),
+    options=(
+        Option("durable", BOOLEAN, "true", "Whether the rows survive a crash and a restart."),
+        Option("max_memory", SIZE, None, "How many bytes the rows may take; a change beyond that is refused."),
+    ),
     capabilities=Capabilities(),
     make=make,
     help="Rows in this process as Arrow chunks with a key index; every commit is in the state directory's log first.",

@@ -11,7 +11,7 @@ from typing import Any
 
 from millpond import registry
 from millpond.contracts.table import BackendPlugin, Fallback, TableSpec
-from millpond.errors import Problem, TableError
+from millpond.errors import Problem, StateError, TableError
 from millpond.tables.backends import rows_of
 from millpond.tables.draft import Draft
 from millpond.tables.durable import Folder, Recovered
@@ -51,6 +51,7 @@ class TableStore:
         self._values: dict[str, Any] = dict(recovered.values)
         self._next_table = recovered.next_table
         self._commit_lock = threading.Lock()
+        self._interrupted = False
         self._by_name: dict[str, LiveTable] = {}
         for id_, rows in recovered.tables.items():
             self._add(self._live(id_, rows))
@@ -117,8 +118,11 @@ class TableStore:
                 if table.id not in self.published:
                     raise table.dropped()
             self._log_commit(prepared, puts)
+            # From here to the publish nothing may stop it: what is in the log must become visible.
+            self._interrupted = True
             reach("commit.applied")
             self._publish(prepared, puts)
+            self._interrupted = False
         for table, _ in prepared:
             self._compact(table)
         self._maintain()
@@ -191,6 +195,7 @@ class TableStore:
         self.published = {**self.published, table.id: table.rows.current}
 
     def _log_commit(self, prepared: Sequence[tuple[LiveTable, Prepared]], puts: Mapping[str, Any]) -> None:
+        self._check_sound()
         if self._folder is None:
             return
         changes, blobs = [], []
@@ -212,6 +217,11 @@ class TableStore:
         self._values = {k: v for k, v in values.items() if v is not None} if None in puts.values() else values
         self.published = published
 
+    def _check_sound(self) -> None:
+        if self._interrupted:
+            message = "A commit was interrupted between the log and the tables, such as by a second Ctrl-C."
+            raise StateError("MP809", message, hint="Start the app again: it goes on with that commit done.")
+
     def _compact(self, table: LiveTable) -> None:
         """Drop dead rows when they are many; called with the table's lock held. Readers go on in the old heap."""
         compacted = table.rows.compact()
@@ -220,6 +230,7 @@ class TableStore:
                 self.published = {**self.published, table.id: compacted}
 
     def _append(self, header: Mapping[str, Any], blobs: Sequence[Any] = ()) -> None:
+        self._check_sound()
         if self._folder is not None:
             self._folder.append(header, blobs)
 

@@ -40,6 +40,8 @@ def last_of_each(keys: Keys) -> Ids | None:
 
 def group_numbers(keys: Keys) -> Ids | None:
     """The same number for rows of the same key; None when all hashes, and so all keys, differ."""
+    if len(keys) < 2:
+        return None
     hashes = np.sort(keys.hashes)
     if not (hashes[1:] == hashes[:-1]).any():
         return None
