@@ -1,4 +1,4 @@
-"""GROUP BY over a stream: what a batch contributes, how it is merged by group, and how the outputs follow."""
+"""GROUP BY and DISTINCT over a stream: what a batch contributes, what is kept by group, and how the outputs follow."""
 
 from __future__ import annotations
 
@@ -6,123 +6,242 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from millpond.plan.aggregate_calls import (
+    Call,
+    depends_on_order,
+    depends_on_set,
+    is_distinct_count,
+    is_running,
+    kept_text,
+    read_call,
+)
+from millpond.plan.aggregate_model import (
+    END,
+    START,
+    TIME,
+    Accumulator,
+    AggregatePlan,
+    DistinctPlan,
+    Final,
+    KeptPlan,
+    WindowPlan,
+)
 from millpond.plan.bound import BoundQuery, BoundSelect
+from millpond.plan.columns import WINDOW_COLUMNS
 from millpond.plan.functions import aggregates_in
-from millpond.plan.model import Accumulator, AggregatePlan, Final
+from millpond.plan.running import RUNNING
 from millpond.plan.typed import as_expression, type_of, with_type
+from millpond.plan.windows import time_of, window_of
+from millpond.schema import TIMESTAMP
 from millpond.sql import nodes
-
-# Aggregates that follow from running values, and the values that each keeps: (partial aggregate, merge).
-RUNNING: dict[type[exp.Expr], tuple[str, tuple[tuple[type[exp.Expr], str], ...]]] = {
-    exp.Count: ("count", ((exp.Count, "sum"),)),
-    exp.Sum: ("sum", ((exp.Sum, "sum"),)),
-    exp.Min: ("min", ((exp.Min, "min"),)),
-    exp.Max: ("max", ((exp.Max, "max"),)),
-    exp.Avg: ("avg", ((exp.Sum, "sum"), (exp.Count, "sum"))),
-}
+from millpond.sql.spark import render
 
 
 @dataclass
 class _Kept:
-    """Accumulators and finals as they are found; equal ones are shared."""
+    """What is found to be kept, call by call; equal parts are shared."""
 
+    name: str
+    session: bool
+    arguments: list[exp.Expr] = field(default_factory=list)
     accumulators: list[Accumulator] = field(default_factory=list)
     finals: list[tuple[exp.Expr, Final]] = field(default_factory=list)
+    distincts: list[DistinctPlan] = field(default_factory=list)
+    values: list[tuple[Call, str, str]] = field(default_factory=list)
 
-    def accumulator(self, partial: exp.Expr, merge: str) -> str:
-        for known in self.accumulators:
-            if known.partial == partial:
-                return known.name
-        name = f"a{len(self.accumulators)}"
-        self.accumulators.append(Accumulator(name, as_expression(partial), merge))
-        return name
-
-    def final(self, call: exp.Expr) -> str:
+    def column(self, call: exp.Expr) -> str:
+        """The column of the merged row that holds a call's value."""
         for known, final in self.finals:
             if known == call:
                 return final.name
-        inner = call.this if isinstance(call, exp.Filter) else call
-        how, kept = RUNNING[type(inner)]
-        names = tuple(self.accumulator(_partial(call, kind), merge) for kind, merge in kept)
-        final = Final(f"f{len(self.finals)}", how, names, type_of(inner))
-        self.finals.append((call, final))
+        for kept, name, _ in self.values:
+            if kept.node == call:
+                return name
+        read = read_call(call)
+        if is_running(read, session=self.session):
+            return self._running(read)
+        if is_distinct_count(read, session=self.session):
+            return self._distinct(read)
+        return self._value(read)
+
+    def _running(self, call: Call) -> str:
+        rule = RUNNING[call.name]
+        columns = [self._argument(a) for a in call.arguments]
+        where = self._where(call)
+        if call.ignores_nulls:
+            where = f"{columns[0]} IS NOT NULL" + (f" AND {where}" if where else "")
+        parts = {"x": columns[0], "y": columns[-1], "f": f" FILTER (WHERE {where})" if where else ""}
+        if call.name == "count":
+            parts["x"] = ", ".join(columns)
+        return self._final(call, rule.how, [(text.format(**parts), merge) for text, merge in rule.partials])
+
+    def _final(self, call: Call, how: str, partials: list[tuple[str, str]]) -> str:
+        names = tuple(self._accumulator(text, merge) for text, merge in partials)
+        final = Final(f"f{len(self.finals)}", how, names, type_of(call.inner), call.text)
+        self.finals.append((call.node, final))
         return final.name
 
+    def _accumulator(self, partial: str, merge: str) -> str:
+        for known in self.accumulators:
+            if known.partial == partial:
+                return known.name
+        return self._new_accumulator(partial, merge)
 
-def is_running(call: exp.Expr) -> bool:
-    """Whether an aggregate follows from running values: COUNT, SUM, MIN, MAX, AVG without DISTINCT."""
-    inner = call.this if isinstance(call, exp.Filter) else call
-    return type(inner) in RUNNING and not isinstance(inner.this, exp.Distinct) and not inner.expressions
+    def _new_accumulator(self, partial: str, merge: str) -> str:
+        self.accumulators.append(Accumulator(f"a{len(self.accumulators)}", partial, merge))
+        return self.accumulators[-1].name
+
+    def _distinct(self, call: Call) -> str:
+        """Spark gives nothing for it: the number of values that were not seen before is put in."""
+        columns = tuple(dict.fromkeys(self._plain(a) for a in call.arguments))
+        where = self._plain(call.where) if call.where is not None else None
+        accumulator = self._new_accumulator("bigint(0)", "sum")
+        companion = f"{self.name}__distinct{len(self.distincts)}"
+        self.distincts.append(DistinctPlan(accumulator, columns, where, companion))
+        final = Final(f"f{len(self.finals)}", "count", (accumulator,), type_of(call.inner), call.text)
+        self.finals.append((call.node, final))
+        return final.name
+
+    def _value(self, call: Call) -> str:
+        name = f"v{len(self.values)}"
+        replaced = call.node.copy().transform(self._placed(call), copy=False)
+        columns = tuple(self._argument(a) for a in call.arguments)
+        self.values.append((call, name, kept_text(call, replaced, columns, self._where(call))))
+        return name
+
+    def _placed(self, call: Call):  # type: ignore[no-untyped-def]
+        """Puts a column of the rows in the place of each argument, condition and order of a call."""
+        parts = list(call.arguments) + ([call.where] if call.where is not None else [])
+        parts += [o.this for o in call.order.expressions] if call.order is not None else []
+
+        def placed(node: exp.Expr) -> exp.Expr:
+            if any(node == part for part in parts) and not _is_constant(node):
+                return exp.column(self._plain(node), quoted=True)
+            return node
+
+        return placed
+
+    def _where(self, call: Call) -> str | None:
+        return self._argument(call.where) if call.where is not None else None
+
+    def _argument(self, expr: exp.Expr) -> str:
+        """An argument as it stands in an aggregate over the rows."""
+        return render(expr) if _is_constant(expr) else f"`{self._plain(expr)}`"
+
+    def _plain(self, expr: exp.Expr) -> str:
+        """The column of the rows that holds an expression."""
+        if expr not in self.arguments:
+            self.arguments.append(expr)
+        return f"x{self.arguments.index(expr)}"
+
+    def kept(self) -> KeptPlan | None:
+        if not self.values:
+            return None
+        calls = [call for call, _, _ in self.values]
+        used = [f"x{n}" for n, a in enumerate(self.arguments) if any(_uses(call, a) for call in calls)]
+        is_set = all(depends_on_set(c) and not depends_on_order(c) for c in calls)
+        finals = tuple((name, text, call.text) for call, name, text in self.values)
+        return KeptPlan(tuple(used), finals, is_set, f"{self.name}__values")
 
 
-def plan_aggregate(bound: BoundQuery, top: BoundSelect, table: str) -> AggregatePlan | None:
-    """The aggregate of a table over a stream, with the name of the companion that keeps the running values; None
-    for what has no running values yet (windows, DISTINCT and other aggregates)."""
-    having = top.node.args.get("having")
-    if bound.outputs is None or not _runs(bound, top, having):
+def _is_constant(expr: exp.Expr) -> bool:
+    return isinstance(expr, exp.Star) or expr.find(exp.Column, exp.Query) is None
+
+
+def _uses(call: Call, argument: exp.Expr) -> bool:
+    orders = [o.this for o in call.order.expressions] if call.order is not None else []
+    return any(part == argument for part in (*call.arguments, *orders, call.where))
+
+
+def plan_aggregate(bound: BoundQuery, top: BoundSelect | None, name: str) -> AggregatePlan | None:
+    """How a grouped or distinct query over a stream is kept, in hidden tables whose names start with `name`; None for
+    one that groups nothing, and for what cannot be kept yet: grouping sets, DISTINCT of groups."""
+    if top is None or bound.outputs is None or not bound.drivers:
         return None
-    kept = _Kept()
-    groups = tuple(f"g{n}" for n in range(len(top.groups)))
-    outputs = tuple((o.name, _over_merged(o.expr, top.groups, groups, kept)) for o in bound.outputs)
-    condition = _over_merged(having.this, top.groups, groups, kept) if having is not None else None
+    if top.node.args.get("distinct"):
+        return None if top.grouped or not _is_plain(top.node.args["distinct"]) else _distinct(bound, top, name)
+    group = top.node.args.get("group")
+    if not top.grouped or (group is not None and group.find(exp.Cube, exp.Rollup, exp.GroupingSets)):
+        return None
+    return _grouped(bound, top, name)
+
+
+def _is_plain(distinct: exp.Expr) -> bool:
+    return distinct.args.get("on") is None
+
+
+def _grouped(bound: BoundQuery, top: BoundSelect, name: str) -> AggregatePlan | None:
+    window = next((g for g in top.groups if isinstance(g, nodes.Window)), None)
+    time = time_of(window, top) if window is not None else None
+    if window is not None and time is None:
+        return None
+    by = {f"g{n}": g for n, g in enumerate(g for g in top.groups if not isinstance(g, nodes.Window))}
+    planned = window_of(window, time) if window is not None and time is not None else None
+    return _plan(bound, top, name, by, (planned, time))
+
+
+def _distinct(bound: BoundQuery, top: BoundSelect, name: str) -> AggregatePlan | None:
+    assert bound.outputs is not None
+    by = {f"g{n}": o.expr for n, o in enumerate(bound.outputs)}
+    return _plan(bound, top, name, by, (None, None), first_only=True)
+
+
+def _plan(
+    bound: BoundQuery,
+    top: BoundSelect,
+    name: str,
+    by: dict[str, exp.Expr],
+    window: tuple[WindowPlan | None, exp.Expr | None],
+    first_only: bool = False,
+) -> AggregatePlan:
+    args, (planned, time) = top.node.args, window
+    kept = _Kept(name, planned is not None and planned.is_session)
+    outputs = tuple((o.name, _over_merged(o.expr, by, kept)) for o in bound.outputs or ())
+    having = _over_merged(args["having"].this, by, kept) if args.get("having") else None
+    order = tuple(_over_merged(o, by, kept) for o in args["order"].expressions) if args.get("order") else ()
     return AggregatePlan(
-        _partial_query(top, groups, kept),
-        groups,
+        _rows_query(top, by, time, kept.arguments),
+        tuple(by),
         tuple(kept.accumulators),
         tuple(final for _, final in kept.finals),
         outputs,
-        condition,
-        f"{table}__groups",
+        f"{name}__groups",
+        having,
+        order,
+        args.get("limit"),
+        tuple(kept.distincts),
+        kept.kept(),
+        planned,
+        first_only,
     )
 
 
-def _runs(bound: BoundQuery, top: BoundSelect, having: exp.Expr | None) -> bool:
-    if top.node.args.get("distinct") or any(isinstance(g, nodes.Window) for g in top.groups):
-        return False
-    group = top.node.args.get("group")
-    if group is not None and group.find(exp.Cube, exp.Rollup, exp.GroupingSets):
-        return False
-    places = [o.expr for o in bound.outputs or ()] + ([having] if having is not None else [])
-    if any(place.find(exp.Query) for place in places):
-        return False
-    return all(is_running(call) for place in places for call in aggregates_in(place))
-
-
-def _partial(call: exp.Expr, kind: type[exp.Expr]) -> exp.Expr:
-    """The aggregate over the batch's rows that feeds one accumulator."""
-    inner = call.this if isinstance(call, exp.Filter) else call
-    made: exp.Expr = inner.copy() if isinstance(inner, kind) else kind(this=inner.this.copy())
-    if isinstance(call, exp.Filter):
-        return exp.Filter(this=made, expression=call.expression.copy())
-    return made
-
-
-def _over_merged(
-    expr: exp.Expr, group_exprs: tuple[exp.Expr, ...], groups: tuple[str, ...], kept: _Kept
-) -> exp.Expression:
+def _over_merged(expr: exp.Expr, by: dict[str, exp.Expr], kept: _Kept) -> exp.Expression:
     """The expression with groups and aggregates replaced by columns of the merged row."""
-    by_group = dict(zip(groups, group_exprs, strict=True))
 
     def replaced(node: exp.Expr) -> exp.Expr:
-        for name, group in by_group.items():
+        for name, group in by.items():
             if node == group:
                 return with_type(exp.column(name, quoted=True), type_of(group))
-        if _is_call(node):
-            return with_type(exp.column(kept.final(node), quoted=True), type_of(node))
+        if isinstance(node, exp.Column) and not node.table and node.name.lower() in WINDOW_COLUMNS:
+            name = START if node.name.lower() == WINDOW_COLUMNS[0] else END
+            return with_type(exp.column(name, quoted=True), TIMESTAMP)
+        if next(aggregates_in(node), None) is node:
+            return with_type(exp.column(kept.column(node), quoted=True), type_of(node))
         return node
 
     return as_expression(expr.copy().transform(replaced, copy=False))
 
 
-def _is_call(node: exp.Expr) -> bool:
-    return next(aggregates_in(node), None) is node
-
-
-def _partial_query(top: BoundSelect, groups: tuple[str, ...], kept: _Kept) -> exp.Select:
+def _rows_query(
+    top: BoundSelect, by: dict[str, exp.Expr], time: exp.Expr | None, arguments: list[exp.Expr]
+) -> exp.Select:
     select = top.node.copy()
-    for clause in ("having", "order", "limit", "offset", "sort", "hint"):
+    for clause in ("group", "having", "order", "limit", "offset", "sort", "hint", "distinct"):
         select.set(clause, None)
-    columns = [exp.alias_(g.copy(), n, quoted=True) for n, g in zip(groups, top.groups, strict=True)]
-    columns += [exp.alias_(a.partial.copy(), a.name, quoted=True) for a in kept.accumulators]
+    named = [*by.items(), *([(TIME, time)] if time is not None else [])]
+    named += [(f"x{n}", argument) for n, argument in enumerate(arguments)]
+    # A query must yield something: COUNT(*) without groups needs no column of the rows.
+    columns = [exp.alias_(e.copy(), n, quoted=True) for n, e in named] or [exp.alias_(exp.Literal.number(1), "one")]
     select.set("expressions", columns)
     return select

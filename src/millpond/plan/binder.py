@@ -18,6 +18,9 @@ from millpond.plan.scope import Scope
 from millpond.plan.typed import with_type
 from millpond.sql import nodes
 
+# Marks what has been reported already, for checks that would only repeat it.
+WRONG = "mp_wrong"
+
 SET_OPERATIONS = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}
 
 
@@ -161,8 +164,9 @@ class Binder:
             position = int(node.this)
             if 1 <= position <= len(outputs):
                 return outputs[position - 1].expr.copy()
-            message = f"GROUP BY {position}: there are only {len(outputs)} columns in the SELECT list."
+            message = f"GROUP BY {position} counts beyond the {len(outputs)} of the SELECT list."
             self.findings.error("MP210", message, node, "Count from 1.")
+            node.meta[WRONG] = True
             return node
         return self._bind(node, names)
 

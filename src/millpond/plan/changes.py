@@ -6,14 +6,16 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from millpond.plan.aggregates import plan_aggregate
 from millpond.plan.binder import Binder
 from millpond.plan.bound import BoundQuery
 from millpond.plan.context import Context, Planned
 from millpond.plan.declared import request_of
 from millpond.plan.model import SinkPlan, StepKind, TableKind
-from millpond.plan.naming import name_outputs, rename_outputs
+from millpond.plan.naming import counted, name_outputs, rename_outputs
 from millpond.plan.relations import StatementRelations
 from millpond.plan.scope import Item, Scope
+from millpond.plan.sources import short_hash
 from millpond.plan.typed import as_expression
 from millpond.plan.with_clauses import Clauses, read_clauses
 from millpond.redact import redact
@@ -54,8 +56,15 @@ def plan_select(statement: Select, context: Context) -> Planned:
         StepKind.SINK,
         sink.id if sink else "",
         bound,
+        aggregate=plan_aggregate(bound, bound.top, _groups_name(statement, context)),
         options=context.options_for(bound.drivers, clauses.statement),
     )
+
+
+def _groups_name(statement: Insert | Upsert | Select, context: Context) -> str:
+    """Under which name the groups of a statement are kept: its text tells it from others, its number from equals."""
+    number = sum(1 for p in context.planned if p.statement.text == statement.text)
+    return f"grouped_{short_hash(statement.text)}" + (f"_{number + 1}" if number else "")
 
 
 def plan_insert(statement: Insert | Upsert, context: Context) -> Planned:
@@ -78,7 +87,9 @@ def plan_insert(statement: Insert | Upsert, context: Context) -> Planned:
         bound = _by_position(bound, columns, statement, context)
     label = f"sink {target.sink.spec.shown}" if target.sink else f"table '{target.name}'"
     bound = name_outputs(bound, label, context.findings)
-    planned = replace(planned, bound=bound, options=context.options_for(bound.drivers, clauses.statement))
+    aggregate = plan_aggregate(bound, bound.top, _groups_name(statement, context))
+    options = context.options_for(bound.drivers, clauses.statement)
+    planned = replace(planned, bound=bound, aggregate=aggregate, options=options)
     if isinstance(statement, Upsert) and statement.on is not None:
         planned = replace(planned, condition=_upsert_condition(statement.on, bound, target, clauses, context))
     return planned
@@ -106,7 +117,7 @@ def _by_position(
     if bound.outputs is None:
         return bound
     if len(bound.outputs) != len(columns):
-        message = f"{len(bound.outputs)} values are given, but there are {len(columns)} columns."
+        message = f"{counted(len(columns), 'column')} to fill, but {counted(len(bound.outputs), 'value', 'is')} given."
         hint = f"Give a value for each of: {', '.join(columns)}."
         context.findings.error("MP207", message, statement.target.place, hint)
         return bound

@@ -171,7 +171,10 @@ def _report_qualifier(node: exp.Column, parts: list[exp.Identifier], names: Name
     aliases = [i.alias for s in names.scope.chain() for i in s.items if not i.alias.startswith("_")]
     message = f"'{qualifier}' is not in FROM, so '{'.'.join(p.name for p in parts)}' cannot be read."
     relation = names.relations.find(qualifier)
+    renamed = [i.alias for s in names.scope.chain() for i in s.items if i.relation and i.relation == relation]
     near = did_you_mean(qualifier, aliases) if relation is None else ""
+    if renamed:
+        near = f"It is called {renamed[0]} here: write {renamed[0]}.{parts[1].name}."
     hint = near or _from_where(relation.name if relation else qualifier, relation, names.scope)
     names.findings.error("MP202", message, node, hint, once=(id(names.scope), qualifier.lower()))
     return True

@@ -8,10 +8,11 @@ from typing import Any
 
 from sqlglot import exp
 
+from millpond.plan.aggregate_model import AggregatePlan
 from millpond.plan.bound import BoundQuery
 from millpond.plan.catalog import Catalog
 from millpond.plan.findings import Findings
-from millpond.plan.model import AggregatePlan, StepKind, StreamPlan, TablePlan
+from millpond.plan.model import StepKind, StreamPlan, TablePlan
 from millpond.plan.sinks import Sinks
 from millpond.plan.sources import Sources
 from millpond.settings import FLOW_OPTIONS, Settings

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from millpond.plan.aggregate_model import AggregatePlan
 from millpond.plan.flows import INTO_TABLES
 from millpond.plan.model import (
     Access,
@@ -94,7 +95,7 @@ def _flow_lines(flow: FlowPlan, plan: Plan) -> Iterator[str]:
     for number, step in enumerate(flow.steps, 1):
         yield f"  {number}. {VERBS[step.kind]} {_target(step, plan)}  (line {step.place.line})"
         if step.aggregate is not None:
-            yield f"     {_merging(step)}"
+            yield from (f"     {line}" for line in _merging(step.aggregate))
         yield from (f"     {_access(a)}" for a in step.reads)
 
 
@@ -103,11 +104,15 @@ def _driver(flow: FlowPlan, plan: Plan) -> str:
     return " joined with ".join(known.get(d, d) for d in (flow.source, *flow.joined))
 
 
-def _merging(step: Step) -> str:
-    assert step.aggregate is not None
-    count = len(step.aggregate.groups)
+def _merging(aggregate: AggregatePlan) -> Iterator[str]:
+    """How groups are kept, and what is kept for each aggregate."""
+    count = len(aggregate.groups)
     by = f"by {count} group column{'s' if count != 1 else ''}" if count else "into one row"
-    return f"each batch is summed up by Spark and merged {by}; running values are in {step.aggregate.companion}"
+    window = aggregate.window
+    if window is not None:
+        by += f" and {window.kind} window over {window.column}" if count else f", one per {window.kind} window"
+    yield f"each batch is summed up by Spark and merged {by}; kept in {', '.join(aggregate.companions)}"
+    yield from (f"keeps {kept} for {text}" for text, kept in aggregate.texts())
 
 
 def _target(step: Step, plan: Plan) -> str:
@@ -196,6 +201,7 @@ def _step_json(step: Step) -> dict[str, Any]:
         "target": step.target,
         "columns": _columns_json(step.schema),
         "groups": list(step.aggregate.groups) if step.aggregate else None,
+        "keeps": dict(step.aggregate.texts()) if step.aggregate else None,
         "reads": _reads_json(step.reads),
     }
 

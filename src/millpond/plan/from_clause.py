@@ -273,6 +273,10 @@ def _side(binder: Binder, name: exp.Identifier, scope: Scope, items: list[Item])
     if before is not None and any(name.name.lower() in i.merged for i in items):
         return before
     found = [(i, c) for i in items if (c := i.column(name.name)) is not None]
+    if len(found) > 1:
+        where = " and ".join(i.label for i, _ in found)
+        hint = "Write ON with the column's relation before it."
+        binder.findings.error("MP204", f"Column '{name.name}' of USING is in {where}.", name, hint)
     return column_of(found[0][0], found[0][1].name, found[0][1].type, name) if found else None
 
 

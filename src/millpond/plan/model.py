@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import pyarrow as pa
 from sqlglot import exp
 
 from millpond.contracts.sink import SinkSpec
 from millpond.contracts.source import Mode, SourceSpec
 from millpond.contracts.table import TableSpec
 from millpond.errors import Place, Problem, Severity
+from millpond.plan.aggregate_model import AggregatePlan
 from millpond.schema import Column, Schema
 from millpond.settings import Settings
 from millpond.sql.statements import Statement, Watermark
@@ -107,41 +107,6 @@ class StepKind(StrEnum):
     AGGREGATE = "aggregate"  # merged into a table
     APPEND = "append"  # a CTAS over a stream without aggregate: rows as they come
     SINK = "sink"
-
-
-@dataclass(frozen=True)
-class Accumulator:
-    """One running value of a group: `partial` is an aggregate over the batch's rows, `merge` joins two of them
-    (sum | min | max)."""
-
-    name: str
-    partial: exp.Expression
-    merge: str
-
-
-@dataclass(frozen=True)
-class Final:
-    """One aggregate of the user's, got from its accumulators: how is count | sum | min | max | avg. `type` is what
-    Spark would give it, None where only Spark can tell."""
-
-    name: str
-    how: str
-    accumulators: tuple[str, ...]
-    type: pa.DataType | None = None
-
-
-@dataclass(frozen=True)
-class AggregatePlan:
-    """GROUP BY over a stream: `partial` gives groups (g0, g1, ...) and accumulators of a batch; they are merged by
-    group into `companion`; `outputs` and `having` are over the groups and finals of the merged rows."""
-
-    partial: exp.Select
-    groups: tuple[str, ...]
-    accumulators: tuple[Accumulator, ...]
-    finals: tuple[Final, ...]
-    outputs: tuple[tuple[str, exp.Expression], ...]
-    having: exp.Expression | None
-    companion: str
 
 
 @dataclass(frozen=True)

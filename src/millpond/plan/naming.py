@@ -23,6 +23,12 @@ def name_outputs(bound: BoundQuery, target: str, findings: Findings) -> BoundQue
     return rename_outputs(bound)
 
 
+def counted(number: int, noun: str, verb: str = "") -> str:
+    """`1 column`, `2 columns`; with the verb `is`, `1 value is`, `2 values are`."""
+    words = f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{words} {'is' if number == 1 else 'are'}" if verb else words
+
+
 def _shown(output: Output) -> str:
     return f"{output.qualifier}.{output.name}" if output.qualifier and output.qualifier[0] != "_" else output.name
 

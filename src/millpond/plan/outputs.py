@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millpond.plan.bound import Output
@@ -12,7 +13,7 @@ from millpond.plan.columns import column_of
 from millpond.plan.findings import Findings
 from millpond.plan.functions import function_name
 from millpond.plan.scope import Item, Scope
-from millpond.plan.typed import type_of
+from millpond.plan.typed import type_of, with_type
 from millpond.sql.dialect import MILLPOND
 from millpond.suggest import did_you_mean
 
@@ -29,8 +30,7 @@ def expand_star(star: exp.Expr, scope: Scope, findings: Findings) -> list[exp.Ex
     if qualifier:
         items = [i for i in scope.items if i.alias.lower() == qualifier.lower()]
         if not items:
-            _report_star(star, qualifier, scope, findings)
-            return [star]
+            return _struct_fields(star, qualifier, scope, findings)
     elif not items:
         findings.error("MP202", "'*' has no FROM to take columns from.", star, "Add FROM, or name what is wanted.")
         return [star]
@@ -42,6 +42,22 @@ def expand_star(star: exp.Expr, scope: Scope, findings: Findings) -> list[exp.Ex
     written = next((n for n in star.walk() if isinstance(n, exp.Expr) and "start" in n.meta), None)
     columns += [c for i in items for c in _columns(i, i.merged if not qualifier else set(), written)]
     return [c for c in columns if c.alias_or_name.lower() not in dropped]
+
+
+def _struct_fields(star: exp.Expr, qualifier: str, scope: Scope, findings: Findings) -> list[exp.Expr]:
+    """`addr.*`: the fields of a struct, when it is no relation of FROM."""
+    for item in scope.items:
+        column = item.column(qualifier)
+        if column is not None and column.type is not None and pa.types.is_struct(column.type):
+            base = column_of(item, column.name, column.type, star)
+            names = [exp.Identifier(this=f.name, quoted=True) for f in column.type]
+            return [
+                with_type(exp.Dot(this=base.copy(), expression=n), f.type)
+                for n, f in zip(names, column.type, strict=True)
+            ]
+    if not scope.loose_items:
+        _report_star(star, qualifier, scope, findings)
+    return [star]
 
 
 def _renamed(expr: exp.Expr, name: str) -> exp.Expr:

@@ -51,7 +51,7 @@ class Owner:
         return find_option(name, self.options) is not None
 
 
-STATEMENT = Owner("statement", "the statement", FLOW_OPTIONS, "at the end of the statement")
+STATEMENT = Owner("statement", "the statement", FLOW_OPTIONS, "at the end of the statement that reads")
 JOIN = Owner("join", "the join", JOIN_OPTIONS, "right after the join's ON")
 TABLE = Owner("table", "a table", TABLE_OPTIONS, "at the end of its CREATE TABLE")
 SETTING = Owner("setting", "the app", SETTINGS, "in a statement of its own")

@@ -9,11 +9,10 @@ from sqlglot import exp
 
 from millpond import registry
 from millpond.errors import MillpondError, Place, Problem, Severity
-from millpond.plan.aggregates import is_running
-from millpond.plan.functions import aggregates_in
+from millpond.plan.functions import has_aggregate
 from millpond.plan.model import Plan, SinkPlan, SourcePlan, Step, StepKind, TableKind
 from millpond.sql import nodes
-from millpond.sql.statements import Upsert
+from millpond.sql.statements import Delete, Update, Upsert
 
 Finder = Callable[[Plan], Iterator[tuple[Place, str]]]
 
@@ -49,34 +48,33 @@ def _upserts_on(plan: Plan) -> Iterator[tuple[Place, str]]:
             yield shot.place, "UPSERT ... ON"
 
 
-def _windows(plan: Plan) -> Iterator[tuple[Place, str]]:
-    return ((s.place, "A window over a stream") for s in _steps(plan) if s.query.find(nodes.Window))
-
-
-def _groups_into_sinks(plan: Plan) -> Iterator[tuple[Place, str]]:
-    for step in _steps(plan):
-        folds = isinstance(step.query, exp.Select) and (_folds(step.query) or step.query.args.get("distinct"))
-        if folds and step.kind not in (StepKind.AGGREGATE, StepKind.UPDATE, StepKind.DELETE):
-            yield step.place, "GROUP BY or DISTINCT of a stream into a sink or another table"
-
-
-def _folds(query: exp.Select) -> bool:
-    return query.args.get("group") is not None or any(
-        next(aggregates_in(e), None) is not None for e in query.expressions
-    )
+def _from_tables(plan: Plan) -> Iterator[tuple[Place, str]]:
+    for shot in plan.one_shots:
+        if isinstance(shot.statement, Update | Delete) and shot.statement.source is not None:
+            word = "UPDATE ... FROM" if isinstance(shot.statement, Update) else "DELETE ... USING"
+            yield shot.place, f"{word} a table"
 
 
 def _other_aggregates(plan: Plan) -> Iterator[tuple[Place, str]]:
     for step in _steps(plan):
-        if step.kind is StepKind.AGGREGATE and step.aggregate is None and not step.query.find(nodes.Window):
+        changes = step.kind in (StepKind.UPDATE, StepKind.DELETE)
+        if step.aggregate is None and not changes and _folds(step.query):
             yield step.place, _why_no_aggregate(step.query)
 
 
+def _folds(query: exp.Query) -> bool:
+    if not isinstance(query, exp.Select):
+        return isinstance(query, exp.SetOperation) and bool(query.args.get("distinct"))
+    grouped = query.args.get("group") is not None or query.args.get("distinct") is not None
+    return grouped or any(has_aggregate(e) for e in query.expressions)
+
+
 def _why_no_aggregate(query: exp.Query) -> str:
-    if not isinstance(query, exp.Select) or query.args.get("distinct"):
-        return "DISTINCT over a stream"
-    calls = [call for e in query.expressions for call in aggregates_in(e) if not is_running(call)]
-    return f"{calls[0].sql(dialect='spark')} over a stream" if calls else "This GROUP BY over a stream"
+    if isinstance(query, exp.SetOperation):
+        return "UNION without ALL over a stream"
+    if query.args.get("distinct"):
+        return "DISTINCT of groups over a stream"
+    return "GROUP BY with ROLLUP, CUBE or GROUPING SETS over a stream"
 
 
 def _stream_joins(plan: Plan) -> Iterator[tuple[Place, str]]:
@@ -144,21 +142,13 @@ def _table_options(plan: Plan) -> Iterator[tuple[Place, str]]:
     for table in plan.tables:
         if table.kind is not TableKind.HIDDEN:
             for name in table.options:
-                if name in ("retention", "cache.max_size", "cache.ttl"):
+                if name in ("cache.max_size", "cache.ttl"):
                     yield table.place, f"The table option '{name}'"
 
 
-def _flow_options(plan: Plan) -> Iterator[tuple[Place, str]]:
-    for step in _steps(plan):
-        for name, default in (("late.rows", "dead-letter"), ("idle.timeout", None)):
-            if step.options.get(name) not in (default, None):
-                yield step.place, f"The option '{name}'"
-
-
 NOT_YET = (
+    NotYet("UPDATE ... FROM and DELETE ... USING a table", _from_tables),
     NotYet("UPSERT ... ON", _upserts_on),
-    NotYet("windows", _windows),
-    NotYet("GROUP BY and DISTINCT into sinks", _groups_into_sinks),
     NotYet("other aggregates over streams", _other_aggregates),
     NotYet("stream-stream joins", _stream_joins),
     NotYet("per-join options", _join_options),
@@ -167,6 +157,5 @@ NOT_YET = (
     NotYet("sources", _sources),
     NotYet("sinks", _sinks),
     NotYet("backends", _backends),
-    NotYet("retention and read-through caches", _table_options),
-    NotYet("late rows and idle streams", _flow_options),
+    NotYet("read-through caches", _table_options),
 )

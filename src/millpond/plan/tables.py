@@ -147,9 +147,7 @@ def _kept_by_flow(
     plan = _plan(statement, TableKind.AGGREGATE, schema, clauses, context, null_keys)
     top = bound.top
     grouped = top is not None and (top.grouped or top.node.args.get("distinct") is not None)
-    aggregate = None
-    if grouped and top is not None:
-        aggregate = plan_aggregate(bound, top, plan.name)
+    aggregate = plan_aggregate(bound, top, plan.name)
     context.tables[statement.name.key] = plan
     context.planned.append(
         Planned(

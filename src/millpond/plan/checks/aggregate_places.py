@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from millpond.errors import Problem
-from millpond.plan.bound import BoundSelect
+from millpond.plan.bound import BoundSelect, Spot
 from millpond.plan.checks.subject import Subject
 from millpond.plan.context import Planned
 from millpond.plan.functions import aggregates_in, function_name, is_aggregate, is_ranking, parts
@@ -82,7 +82,7 @@ def _over_streams(subject: Subject, planned: Planned, select: BoundSelect) -> It
         message = f"Stream '{name}' cannot group or aggregate: aggregates of a stream live in tables."
         hint = f"Write CREATE TABLE {name} AS SELECT ...; a table can be read by every statement."
         yield subject.problem("MP220", message, name.place, hint)
-    elif folded and select.inner:
+    elif folded and select.inner and select.spot is not Spot.SUBQUERY:
         message = "An aggregate over a stream cannot stand in a subquery."
         hint = "Make it a table, CREATE TABLE t AS SELECT ... GROUP BY ...; and read the table."
         yield subject.problem("MP220", message, select.node, hint)

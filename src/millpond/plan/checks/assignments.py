@@ -12,6 +12,7 @@ from millpond.expressions.types import assignable
 from millpond.plan.checks.subject import Subject
 from millpond.plan.context import Planned
 from millpond.plan.model import TableKind
+from millpond.plan.naming import counted
 from millpond.plan.typed import type_of
 from millpond.schema import Column, Schema, type_name
 from millpond.sql import nodes
@@ -67,8 +68,9 @@ def _count(subject: Subject, planned: Planned, given: int, at: exp.Expr | None) 
     statement = planned.statement
     assert isinstance(statement, Insert | Upsert)
     wanted = ", ".join(planned.columns)
-    listed = "the list names" if statement.columns is not None else f"table '{planned.target}' has"
-    message = f"{given} values are given, but {listed} {len(planned.columns)} columns."
+    columns = counted(len(planned.columns), "column")
+    listed = f"{columns} in the list" if statement.columns is not None else f"Table '{planned.target}' has {columns}"
+    message = f"{listed}, but {counted(given, 'value', 'is')} given."
     place = at if at is not None else statement.target.place
     return subject.problem("MP207", message, place, f"Give a value for each of: {wanted}.")
 

@@ -10,7 +10,7 @@ from sqlglot import exp
 from millpond.errors import Problem
 from millpond.expressions.types import comparable
 from millpond.plan.checks.subject import Subject
-from millpond.plan.typed import type_of
+from millpond.plan.typed import as_expression, type_of
 from millpond.schema import type_name
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ)
@@ -52,9 +52,11 @@ def _compared(subject: Subject, node: exp.Expr, left: exp.Expr, right: exp.Expr)
 def _condition(node: exp.Expr) -> exp.Expr | None:
     """The expression that a node takes as a condition."""
     if isinstance(node, exp.Where | exp.Having):
-        return node.this if isinstance(node.this, exp.Expr) else None
+        return as_expression(node.this)
     if isinstance(node, exp.Join):
         return node.args.get("on")
+    if isinstance(node, exp.If) and isinstance(node.parent, exp.Case) and node.parent.this is None:
+        return as_expression(node.this)
     return None
 
 

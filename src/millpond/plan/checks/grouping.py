@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from millpond.errors import Problem
+from millpond.plan.binder import WRONG
 from millpond.plan.bound import BoundSelect
 from millpond.plan.checks.subject import Subject
 from millpond.plan.functions import WRAPPERS, is_aggregate
@@ -14,7 +15,7 @@ from millpond.plan.functions import WRAPPERS, is_aggregate
 
 def check(subject: Subject) -> Iterator[Problem]:
     for _, select in subject.selects():
-        if not select.grouped or select.outputs is None:
+        if not select.grouped or select.outputs is None or any(g.meta_get(WRONG) for g in select.groups):
             continue
         for expr in _places(select):
             for column in _ungrouped(expr, select):

@@ -15,7 +15,7 @@ from millpond.plan.findings import At, Findings
 from millpond.plan.model import FlowPlan, SinkPlan, TablePlan
 from millpond.plan.sources import Sources
 from millpond.settings import Settings
-from millpond.sql.statements import Statement
+from millpond.sql.statements import CreateTable, Statement
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Subject:
         return ((p, s) for p in self.planned if p.bound is not None for s in p.bound.selects)
 
     def trees(self) -> Iterator[exp.Expr]:
-        """Every bound tree: queries, and the values and conditions of statements that are none."""
+        """Every bound tree: queries, and the values, conditions and defaults that stand outside of any."""
         for planned in self.planned:
             if planned.bound is not None:
                 yield planned.bound.query
@@ -45,6 +45,9 @@ class Subject:
                 yield planned.condition
             for row in planned.rows:
                 yield from row
+        for statement in self.statements:
+            if isinstance(statement, CreateTable):
+                yield from (c.default for c in statement.columns or () if c.default is not None)
 
     def at(self, node: exp.Expr, otherwise: Place) -> At:
         """The node if it remembers where it was written, as NULL and DEFAULT do not, else another place."""
