@@ -40,8 +40,9 @@ def blocks_of(page: Path) -> list[Block]:
 
 def with_output(blocks: list[Block]) -> Iterator[tuple[Block, Block | None]]:
     """Each block with the `output` block right after it."""
-    following = [b if b.language == "output" else None for b in blocks[1:]]
-    return ((b, o) for b, o in zip(blocks, [*following, None], strict=True) if b.language != "output")
+    for block, after in pairwise([*blocks, None]):
+        if block and block.language != "output":
+            yield block, after if after and after.language == "output" else None
 
 
 def run_sql(block: Block, spark: Any) -> str:
