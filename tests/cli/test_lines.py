@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 from tests.cli.fake_app import progress
 
@@ -27,6 +28,14 @@ def test_a_state_is_told_when_it_changes_and_only_then() -> None:
     assert list(changes(before, progress(flow_state="failed", seconds=2, error="MP702 Two rows."))) == [
         "    2.0s  flow trades: failed (MP702 Two rows.)"
     ]
+
+
+def test_two_flows_of_one_name_are_told_apart() -> None:
+    one, other = progress(flow_state="running"), progress(flow_state="finished")
+    both = replace(one, flows=(*one.flows, *other.flows))
+    assert list(changes(both, both)) == []
+    assert list(changes(one, both)) == ["    1.0s  flow trades: finished"]
+    assert list(changes(both, replace(both, flows=()))) == []
 
 
 def test_figures_are_told_of_what_moved() -> None:

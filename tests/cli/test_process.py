@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 MILLPOND = (sys.executable, "-m", "millpond.cli.main")
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 APP = """
 CREATE STREAM ticks AS SELECT seq, concat('u', seq % 3) AS user_id FROM 'generate://?rows=100000&rate=200&seed=1';

@@ -86,24 +86,30 @@ def changes(before: AppProgress | None, now: AppProgress) -> Iterator[str]:
     for table in now.tables:
         if tables.get(table.name) != table.state:
             yield f"{stamp}table {table.name}: {table.state}, {_table_figures(table)}"
-    flows = {f.name: f.state for f in before.flows} if before else {}
-    for flow in now.flows:
-        if flows.get(flow.name) != flow.state:
+    for position, flow in enumerate(now.flows):
+        earlier = _flow_before(before, position)
+        if earlier is None or flow.state != earlier.state:
             yield f"{stamp}flow {flow.name}: {flow.state}{f' ({flow.error})' if flow.error else ''}"
 
 
 def figures(before: AppProgress | None, now: AppProgress) -> Iterator[str]:
     """A line for each flow that has taken rows and each table that has changed since the figures before."""
     stamp = f"{now.seconds:7.1f}s  "
-    flows = {f.name: f.rows for f in before.flows} if before else {}
-    for flow in now.flows:
-        if flow.rows != flows.get(flow.name, 0):
+    for position, flow in enumerate(now.flows):
+        earlier = _flow_before(before, position)
+        if flow.rows != (earlier.rows if earlier else 0):
             yield f"{stamp}flow {flow.name}: {_flow_figures(flow)}"
     # A table that is new here has been told of with its state.
     versions = {t.name: t.version for t in before.tables} if before else {}
     for table in now.tables:
         if table.version != versions.get(table.name, table.version):
             yield f"{stamp}table {table.name}: {_table_figures(table)}"
+
+
+def _flow_before(before: AppProgress | None, position: int) -> FlowProgress | None:
+    """The same flow at the moment before; by position, because two flows over unnamed streams may share a name."""
+    flows = before.flows if before else ()
+    return flows[position] if position < len(flows) else None
 
 
 def _is_due(before: AppProgress | None, now: AppProgress) -> bool:
