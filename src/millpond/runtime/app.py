@@ -52,7 +52,8 @@ class App:
     ) -> None:
         if file is not None and sql is not None:
             raise SqlError("MP310", "An app is a file or a text, not both.", hint="Give one of file and sql.")
-        self.plan = _plan(file, sql or "", variables, settings)
+        self._replan = lambda: _plan(file, sql or "", variables, settings)
+        self.plan = self._replan()
         self._state_path = Path(state) if state is not None else default_state(Path(file)) if file else None
         self._session = spark
         self._accept = accept
@@ -196,7 +197,7 @@ class App:
     def _open(self) -> Running:
         with self._lock:
             if self._running is None:
-                running = Running(self.plan, self._state_path, self._session, self._output)
+                running = Running(self.plan, self._state_path, self._session, self._output, self._replan)
                 try:
                     running.prepare(accept=self._accept)
                 except BaseException:

@@ -56,6 +56,8 @@ class Loader:
                 folder.mkdir(parents=True, exist_ok=True)
                 self.reader = find("source", self.source.type).open_table(self.source.spec, folder)
             fingerprint = self.reader.fingerprint()
+            if self.plan.name.lower() in self._context.held:
+                return
             if self._context.store.get(LOAD + self.plan.name.lower()) != fingerprint:
                 self._become(LOADING)
                 self._load(fingerprint)

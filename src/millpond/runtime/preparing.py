@@ -44,8 +44,24 @@ class Preparation:
         self._context.store.create(DEAD_LETTERS_SPEC)
         self._refuse_changes()
         for table in self._context.plan.tables:
-            if table.kind is not TableKind.SYSTEM and table.name not in self._companions:
+            if table.kind is TableKind.SYSTEM or table.name in self._companions:
+                continue
+            if self._must_wait(table):
+                self._context.held.add(table.name.lower())
+                self._context.table_states[table.name.lower()] = MISSING
+            else:
+                self._context.held.discard(table.name.lower())
                 self._make(table)
+
+    def _must_wait(self, table: TablePlan) -> bool:
+        """Whether its columns hang on a source that is empty or not there, and that nobody declared."""
+        if table.kind is TableKind.DECLARED:
+            return False
+        step = self._steps.get(table.name.lower())
+        sources = [table.source] if table.source else [step[0].source] if step and not table.query else []
+        if any(self._context.plan.source(s).columns is None for s in sources):
+            return True
+        return any(access.table.lower() in self._context.held for access in table.reads)
 
     def _refuse_changes(self) -> None:
         for table in self._context.plan.tables:

@@ -6,6 +6,7 @@ import itertools
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from millpond.errors import FlowError, MillpondError
 from millpond.plan.model import FlowPlan, Plan, TableKind
+from millpond.registry import find
 from millpond.runtime.access import Exchange, Views
 from millpond.runtime.asking import ask
 from millpond.runtime.context import Context
@@ -21,6 +23,7 @@ from millpond.runtime.evaluate import spark_fallback
 from millpond.runtime.flow import Flow
 from millpond.runtime.load import Loader
 from millpond.runtime.one_shots import OneShots
+from millpond.runtime.planning import discover_local
 from millpond.runtime.poller import Poller
 from millpond.runtime.preparing import Preparation
 from millpond.runtime.progress import FAILED, FINISHED, WAITING, AppProgress
@@ -37,7 +40,14 @@ class Running:
     """Holds the state directory from its making until `close`. `start_up` and `go_on` come from one thread; `stop`,
     `progress` and queries from any."""
 
-    def __init__(self, plan: Plan, state: Path | None, session: SparkSession | None, output: TextIO | None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        state: Path | None,
+        session: SparkSession | None,
+        output: TextIO | None,
+        replan: Callable[[], Plan],
+    ) -> None:
         self.plan = plan
         self.state = "starting"
         self._started_at = time.monotonic()
@@ -59,6 +69,7 @@ class Running:
         self._output = output or sys.stdout
         self._poller: Poller | None = None
         self._prepared = False
+        self._replan = replan
         self._numbers = itertools.count()
 
     def spark(self) -> SparkSession:
@@ -128,7 +139,55 @@ class Running:
         except MillpondError as error:
             flow.fail(error)
             return
+        if self._is_held(flow):
+            return
         flow.catch_up(drain=drain)
+
+    def _is_held(self, flow: Flow) -> bool:
+        """Whether it hangs on a source whose columns are not known yet."""
+        inputs = self.context.inputs_of(set(flow.plan.reads)) | {s.target.lower() for s in flow.plan.steps}
+        return flow.source.columns is None or bool(inputs & self.context.held)
+
+    def revisit(self) -> None:
+        """Plan anew when a source that was empty has records now, and start what waited for its columns."""
+        waiting = [u.source for u in (*self.flows, *self.loaders) if u.source.columns is None]
+        if not any(discover_local(find("source", s.type), s.spec).columns for s in waiting):
+            return
+        try:
+            self.plan = self.context.plan = self._replan()
+        except MillpondError as error:
+            for flow in self.flows:
+                if flow.state == WAITING:
+                    flow.fail(error)
+            return
+        Preparation(self.context, accept=False).prepare()
+        for loader in self._renewed_loaders():
+            loader.load()
+        for flow in self._renewed_flows():
+            self._catch_up(flow, drain=False)
+            if flow.state == FINISHED:
+                flow.start()
+
+    def _renewed_loaders(self) -> list[Loader]:
+        """Loaders of tables that could not be made before, in place of the old ones."""
+        found = []
+        for place, loader in enumerate(self.loaders):
+            table = self.plan.table(loader.plan.name)
+            if loader.source.columns is None and table is not None and table.name.lower() not in self.context.held:
+                self.loaders[place] = Loader(table, self.context)
+                found.append(self.loaders[place])
+        return found
+
+    def _renewed_flows(self) -> list[Flow]:
+        """Flows that waited and need not wait any longer, in place of the old ones."""
+        found = []
+        plans = {flow.id: flow for flow in self.plan.flows}
+        for place, flow in enumerate(self.flows):
+            renewed = Flow(plans[flow.plan.id], self.context) if flow.plan.id in plans else flow
+            if flow.state == WAITING and not self._is_held(renewed):
+                self.flows[place] = renewed
+                found.append(renewed)
+        return found
 
     def go_on(self) -> None:
         """All flows that caught up run side by side from now on."""
@@ -136,7 +195,7 @@ class Running:
         for flow in self.flows:
             if flow.state == FINISHED:
                 flow.start()
-        self._poller = Poller(self.flows, self.loaders)
+        self._poller = Poller(self.flows, self.loaders, self.revisit)
         self._poller.start()
 
     @property
@@ -150,7 +209,7 @@ class Running:
         if any(flow.stops_app for flow in self.flows):
             return True
         watched = any(loader.plan.watch and loader.error is None for loader in self.loaders)
-        return not watched and all(flow.state == FAILED for flow in self.flows)
+        return bool(self.failures) and not watched and all(flow.state == FAILED for flow in self.flows)
 
     @property
     def ready(self) -> bool:
