@@ -74,7 +74,8 @@ class Folder:
         return state
 
     def append(self, header: Mapping[str, Any], blobs: Sequence[Any]) -> None:
-        assert self._log is not None
+        if self._log is None:
+            raise StateError("MP807", f"The tables in {self.path} are closed.", hint="Open the store again.")
         self._log.append(header, blobs)
 
     def rotate(self) -> None:

@@ -113,11 +113,14 @@ class TableStore:
         prepared = [(table, table.rows.prepare(draft)) for table, draft in drafts]
         if not prepared and not puts:
             return
+        changes, blobs = self._encoded(prepared)
         with self._commit_lock:
+            self._check_sound()
             for table, _ in prepared:
                 if table.id not in self.published:
                     raise table.dropped()
-            self._log_commit(prepared, puts)
+            if changes or puts:
+                self._append({"changes": changes, "puts": dict(puts)}, blobs)
             # From here to the publish nothing may stop it: what is in the log must become visible.
             self._interrupted = True
             reach("commit.applied")
@@ -194,18 +197,16 @@ class TableStore:
         table.define(spec)
         self.published = {**self.published, table.id: table.rows.current}
 
-    def _log_commit(self, prepared: Sequence[tuple[LiveTable, Prepared]], puts: Mapping[str, Any]) -> None:
-        self._check_sound()
-        if self._folder is None:
-            return
-        changes, blobs = [], []
+    def _encoded(self, prepared: Sequence[tuple[LiveTable, Prepared]]) -> tuple[list[dict[str, Any]], list[Any]]:
+        """The parts of a commit that the log must hold."""
+        changes: list[dict[str, Any]] = []
+        blobs: list[Any] = []
         for table, change in prepared:
-            if table.durable:
+            if table.durable and self._folder is not None:
                 entry, streams = encode_change(table.id, table.rows.current, change)
                 changes.append(entry)
                 blobs += streams
-        if changes or puts:
-            self._append({"changes": changes, "puts": dict(puts)}, blobs)
+        return changes, blobs
 
     def _publish(self, prepared: Sequence[tuple[LiveTable, Prepared]], puts: Mapping[str, Any]) -> None:
         now = self._clock()

@@ -1,0 +1,221 @@
+"""How fast tables are: rates and times of one process on rows of eight columns. `--json` prints one object."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.contracts.table import Table, TableSpec
+from millpond.schema import TIMESTAMP, Schema
+from millpond.tables.store import TableStore, open_store
+
+KEYS = 100_000
+
+
+def rows(count: int, first: int = 0) -> pa.Table:
+    """Rows of the benchmark: a text key, two texts of few values, and five numbers and times."""
+    numbers = np.arange(first, first + count)
+    return pa.table(
+        {
+            "key": pa.array([f"user-{n:08d}" for n in numbers]),
+            "symbol": pa.array([f"sym-{n % 500}" for n in numbers]),
+            "tier": pa.array([("BASIC", "SILVER", "GOLD", "PLATINUM")[n % 4] for n in numbers]),
+            "quantity": pa.array((numbers % 1000).astype(np.int32)),
+            "volume": pa.array(numbers),
+            "ratio": pa.array(numbers / 7),
+            "price": pa.array(numbers % 100_000).cast(pa.decimal128(19, 0)).cast(pa.decimal128(12, 2)),
+            "ts": pa.array(numbers * 1000).cast(TIMESTAMP),
+        }
+    )
+
+
+def seconds(work: Callable[[], Any], repeat: int = 1) -> float:
+    """The best time of a few runs."""
+    best = float("inf")
+    for _ in range(repeat):
+        started = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - started)
+    return best
+
+
+@contextmanager
+def table_in(store: TableStore, name: str, **values: Any) -> Iterator[Table]:
+    made = store.create(TableSpec(name, Schema.from_arrow(rows(1).schema, ["key"]), values=values))
+    yield made
+    store.drop(name)
+
+
+def loading(count: int, folder: Path) -> dict[str, float]:
+    """Loading, replacing and deleting in bulk."""
+    data, figures = rows(count), {}
+    store = open_store(folder)
+    with table_in(store, "volatile", durable=False) as table:
+        figures["load_rows_s"] = count / seconds(lambda: table.insert(data))
+        picked = np.random.default_rng(1).permutation(count)
+        batches = [data.take(pa.array(picked[i : i + KEYS])) for i in range(0, min(count, 3 * KEYS), KEYS)]
+        done = sum(b.num_rows for b in batches)
+        figures["upsert_rows_s"] = done / seconds(lambda: [table.upsert(b) for b in batches])
+        figures["delete_rows_s"] = done / seconds(lambda: [table.delete(keys=b.column("key")) for b in batches])
+    with table_in(store, "dicts", durable=False) as table:
+        lists = rows(50_000).to_pylist()
+        work = [lists[i : i + 1000] for i in range(0, len(lists), 1000)]
+        figures["insert_bulk_rows_s"] = len(lists) / seconds(lambda: [table.insert(w) for w in work])
+    store.close()
+    return figures | durable_loading(data, folder) | {"fsync_ms": fsync_ms(folder)}
+
+
+def durable_loading(data: pa.Table, folder: Path) -> dict[str, float]:
+    """Loading and committing through the log, and opening again."""
+    store, figures = open_store(folder), {}
+    table = store.create(TableSpec("durable", Schema.from_arrow(data.schema, ["key"])))
+    figures["load_durable_rows_s"] = data.num_rows / seconds(lambda: table.insert(data))
+    small = iter([data.slice(i, 1000) for i in range(0, 20_000, 1000)])
+    figures["commit_ms"] = seconds(lambda: table.upsert(next(small)), 20) * 1000
+    store.checkpoint()
+    store.close()
+    figures["recovery_rows_s"] = data.num_rows / seconds(lambda: open_store(folder).close())
+    return figures
+
+
+def fsync_ms(folder: Path) -> float:
+    """The disk's own time for a small write that is to last."""
+    with (folder / "probe").open("wb") as file:
+
+        def once() -> None:
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fdatasync(file.fileno())
+
+        return seconds(once, 20) * 1000
+
+
+def asking(count: int) -> dict[str, float]:
+    """Questions to a table of so many rows."""
+    figures: dict[str, float] = {}
+    store, rng = open_store(None), np.random.default_rng(2)
+    for size, name in ((1_000, "1k"), (count, "1m")):
+        with table_in(store, f"t{name}") as small:
+            data = rows(size)
+            small.insert(data)
+            keys = data.column("key").combine_chunks().take(pa.array(rng.integers(0, size, KEYS)))
+            figures[f"lookup_keys_s_{name}"] = KEYS / seconds(lambda: small.lookup(keys), 5)  # noqa: B023
+    with table_in(store, "t") as table:
+        table.insert(rows(count))
+        table.create_index("symbol")
+        hot = [f"user-{n:08d}" for n in rng.integers(0, count, 10_000)]
+        figures["get_cold_s"] = len(hot) / seconds(lambda: [table.get(k) for k in hot])
+        figures["get_s"] = len(hot) / seconds(lambda: [table.get(k) for k in hot], 3)
+        figures["find_key_s"] = 200 / seconds(lambda: [table.find("key = ?", [k]) for k in hot[:200]])
+        symbols = [f"sym-{n}" for n in range(20)]
+        figures["find_index_s"] = 20 / seconds(lambda: [table.find("symbol = ?", [s]) for s in symbols])
+        figures["find_scan_rows_s"] = count / seconds(lambda: table.find("quantity = 77"), 3)
+        gold = table.condition("tier = 'GOLD' AND quantity < 5")
+        figures["query_s"] = 1 / seconds(lambda: table.find(gold), 5)
+        figures["scan_rows_s"] = count / seconds(lambda: sum(b.num_rows for b in table.scan()), 3)
+        figures["count_us"] = seconds(table.count, 5) * 1e6
+    return figures
+
+
+def one_by_one(count: int) -> dict[str, float]:
+    """Single changes to a table of so many rows."""
+    store, figures = open_store(None), {}
+    with table_in(store, "t") as table:
+        table.insert(rows(count))
+        extra = rows(300, first=count).to_pylist()
+        table.insert(extra[:100])
+        figures["insert_one_us"] = seconds(lambda: [table.insert([r]) for r in extra[100:]]) / 200 * 1e6
+        keys = [r["key"] for r in extra]
+        figures["contains_us"] = seconds(lambda: [table.contains(k) for k in keys], 3) / len(keys) * 1e6
+        change = {"quantity": 1}
+        figures["update_one_ms"] = seconds(lambda: [table.update("key = ?", change, [k]) for k in keys[:50]]) / 50 * 1e3
+        figures["delete_one_ms"] = seconds(lambda: [table.delete(keys=[k]) for k in keys[:50]]) / 50 * 1e3
+    return figures
+
+
+def memory_ratio(count: int) -> dict[str, float]:
+    """Our bytes for each of the bytes of a dict of dicts of the same rows."""
+    data = rows(count)
+    tracemalloc.start()
+    plain = {r["key"]: r for r in data.to_pylist()}
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    store = open_store(None)
+    with table_in(store, "t") as table:
+        table.insert(data)
+        return {
+            "memory_ratio": table.stats().bytes_memory / taken,
+            "bytes_per_row": table.stats().bytes_memory / len(plain),
+        }
+
+
+def threads_ratio(count: int, duration_s: float) -> dict[str, float]:
+    """The total rate of several reader threads against one, beside a writer that commits all the time."""
+    store, rates = open_store(None), {}
+    data = rows(count)
+    with table_in(store, "t") as table:
+        table.insert(data)
+        for readers in (1, 2, 4, 8):
+            rates[readers] = _read_rate(table, data, readers, duration_s)
+    return {f"threads_ratio_{n}": rates[n] / rates[1] for n in rates} | {"threads_ratio": rates[4] / rates[1]}
+
+
+def _read_rate(table: Table, data: pa.Table, readers: int, duration_s: float) -> float:
+    stop, done = threading.Event(), [0] * readers
+    batch = data.slice(0, 100)
+
+    def write() -> None:
+        while not stop.is_set():
+            table.upsert(batch)
+
+    def read(number: int) -> None:
+        rng = np.random.default_rng(number)
+        keys = data.column("key").combine_chunks().take(pa.array(rng.integers(0, data.num_rows, 10_000)))
+        while not stop.is_set():
+            table.lookup(keys)
+            done[number] += len(keys)
+
+    threads = [threading.Thread(target=write), *(threading.Thread(target=read, args=(n,)) for n in range(readers))]
+    for thread in threads:
+        thread.start()
+    stop.wait(duration_s)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    return sum(done) / duration_s
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments.add_argument("--rows", type=int, default=1_000_000, help="rows of the large tables")
+    arguments.add_argument("--seconds", type=float, default=2.0, help="time for each number of threads")
+    given = arguments.parse_args()
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        figures = loading(given.rows, Path(folder))
+    figures |= asking(given.rows) | one_by_one(given.rows)
+    figures |= {f"{name}_100k": value for name, value in one_by_one(100_000).items()}
+    figures |= memory_ratio(min(given.rows, 100_000)) | threads_ratio(given.rows, given.seconds)
+    if given.json:
+        json.dump({name: round(value, 3) for name, value in figures.items()}, sys.stdout)
+        print()
+        return
+    for name, value in figures.items():
+        print(f"{name:24s} {value:18,.3f}")
+
+
+if __name__ == "__main__":
+    main()
