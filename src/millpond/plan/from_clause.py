@@ -13,7 +13,7 @@ from millpond.plan.catalog import Relation, RelationKind
 from millpond.plan.columns import column_of, sentence
 from millpond.plan.model import BATCH
 from millpond.plan.scope import Item, Scope
-from millpond.plan.typed import type_of, with_type
+from millpond.plan.typed import NAME, type_of, with_type
 from millpond.redact import redact
 from millpond.schema import Column, Schema
 from millpond.sql import nodes
@@ -284,6 +284,7 @@ def _merged(join: exp.Join, left: exp.Expr, right: exp.Expr) -> exp.Expr:
     side = str(join.args.get("side") or "").upper()
     if side == "FULL":
         both = exp.Coalesce(this=left.copy(), expressions=[right.copy()])
+        both.meta[NAME] = left.name
         return with_type(both, type_of(left))
     return (right if side == "RIGHT" else left).copy()
 

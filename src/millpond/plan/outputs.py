@@ -13,7 +13,7 @@ from millpond.plan.columns import column_of
 from millpond.plan.findings import Findings
 from millpond.plan.functions import function_name
 from millpond.plan.scope import Item, Scope
-from millpond.plan.typed import type_of, with_type
+from millpond.plan.typed import NAME, type_of, with_type
 from millpond.sql.dialect import MILLPOND
 from millpond.suggest import did_you_mean
 
@@ -95,8 +95,8 @@ def output_of(expr: exp.Expr) -> Output:
         return Output(expr.alias, expr.this, type_of(expr.this))
     if isinstance(expr, exp.Column):
         return Output(expr.name, expr, type_of(expr), qualifier=expr.table)
-    if isinstance(expr, exp.Dot):
-        return Output(expr.name, expr, type_of(expr))
+    if isinstance(expr, exp.Dot) or expr.meta_get(NAME):
+        return Output(expr.meta_get(NAME) or expr.name, expr, type_of(expr))
     return Output(expression_name(expr), expr, type_of(expr), written=False)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.contracts.source import SourcePlugin
+from millpond.contracts.source import Mode, SourcePlugin
 from millpond.plan.bound import Spot
 from millpond.plan.catalog import Relation, RelationKind, broken
 from millpond.plan.context import Context
@@ -68,7 +68,8 @@ class StatementRelations:
 
     def _is_table(self, plugin: SourcePlugin, spot: Spot, counted: bool) -> bool:
         """What a URI is, by place: a stream in FROM, else a table; in a CTAS a table unless every record counts."""
-        if plugin.stream_mode is None or spot is not Spot.FROM:
+        # What yields changes or its whole content again always lands in a table.
+        if plugin.stream_mode is not Mode.APPEND or spot is not Spot.FROM:
             return True
         if not self._defines_table:
             return False

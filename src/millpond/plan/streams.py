@@ -7,6 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.contracts.source import Mode
 from millpond.plan.binder import Binder
 from millpond.plan.bound import BoundQuery
 from millpond.plan.catalog import Relation, RelationKind, broken
@@ -38,7 +39,7 @@ def _sourced(statement: CreateStream, clauses: Clauses, context: Context) -> Rel
     plugin = find_source(uri, request.place, context.findings) if uri else None
     if plugin is None:
         return replace(broken(name, RelationKind.STREAM), columns=request.columns)
-    if plugin.stream_mode is None:
+    if plugin.stream_mode is not Mode.APPEND:
         hint = f"Write CREATE TABLE {name} AS SELECT * FROM {redact(request.uri)};"
         context.findings.error("MP215", f"{redact(request.uri)} is a table, not a stream.", request.place, hint)
         return broken(name)

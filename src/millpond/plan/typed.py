@@ -8,6 +8,8 @@ from sqlglot import exp
 from millpond.expressions.types import infer
 
 TYPE = "mp_type"
+# What a merged column of USING is called: it is an expression that the user wrote as a name.
+NAME = "mp_name"
 
 
 def as_expression(node: exp.Expr) -> exp.Expression:
