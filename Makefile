@@ -45,5 +45,6 @@ $(READY): pyproject.toml constraints.txt scripts/system.sh
 	@echo "== making .venv"
 	@"$$(scripts/system.sh python)" -m venv .venv
 	@echo "== installing Millpond and its tools (a few minutes the first time: Spark is 400 MB)"
-	@$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]' \
+		| { grep -v 'already satisfied' || true; }
 	@touch $@
