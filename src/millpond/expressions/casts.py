@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from millpond.expressions import texts
 from millpond.expressions.coercion import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, FLOATS, INTEGERS, STRING, VOID
-from millpond.expressions.decimals import fitted, rescale
+from millpond.expressions.decimals import fitted, rescale, unscaled
 from millpond.expressions.failures import NotCompilable, RowError
 from millpond.expressions.frames import NO_ROWS, Datum, Frame, Node
 from millpond.expressions.times import DAY_US, as_text, from_numbers, numbers, timestamp_text
@@ -109,8 +109,15 @@ def _float_to_whole(array: pa.Array, target: pa.DataType) -> Converted:
     return _blank(pc.if_else(array.is_valid(), found, pa.scalar(None, target)), failed), failed
 
 
+# How many digits Arrow wants a decimal to have for every value of an integer type.
+_ARROW_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+
+
 def _whole_to_decimal(array: pa.Array, target: pa.DataType) -> Converted:
-    return rescale(array.cast(BIGINT).cast(pa.decimal128(19, 0)), target)
+    digits = _ARROW_DIGITS[array.type]
+    if target.precision - target.scale >= digits:
+        return array.cast(target), None
+    return rescale(array.cast(pa.decimal128(digits, 0)), target)
 
 
 def _decimal_to_decimal(array: pa.Array, target: pa.DataType) -> Converted:
@@ -126,7 +133,10 @@ def _decimal_to_whole(array: pa.Array, target: pa.DataType) -> Converted:
 
 
 def _decimal_to_double(array: pa.Array, target: pa.DataType) -> Converted:
-    # Arrow's own conversion is not the nearest double in the last place; Python's is.
+    # Arrow's own conversion is not always the nearest double; one division of exact numbers is, and so is Python's.
+    if array.type.precision <= DIGITS_ALIKE:
+        exact = unscaled(array).astype(np.float64) / 10.0**array.type.scale
+        return pa.array(exact, mask=array.is_null().to_numpy(zero_copy_only=False)), None
     return pa.array([None if v is None else float(v) for v in array.to_pylist()], target), None
 
 

@@ -59,7 +59,15 @@ def is_interval(type_: pa.DataType) -> bool:
 
 def comparable(left: pa.DataType, right: pa.DataType) -> bool:
     """Whether Spark compares the two with = or <, after casting one of them if need be."""
-    return wider(left, right) is not None
+    together = wider(left, right)
+    return together is not None and not _has_map(together)
+
+
+def _has_map(type_: pa.DataType) -> bool:
+    """Maps have neither order nor equality in Spark."""
+    if pa.types.is_map(type_):
+        return True
+    return any(_has_map(type_.field(place).type) for place in range(type_.num_fields))
 
 
 def assignable(source: pa.DataType, target: pa.DataType) -> bool:
@@ -71,7 +79,7 @@ def assignable(source: pa.DataType, target: pa.DataType) -> bool:
     if "nested" in kinds:
         return _assignable_nested(source, target)
     if target == STRING:
-        return bool(source != BINARY)
+        return True
     return kinds in (("number", "number"), ("time", "time"))
 
 
@@ -141,7 +149,20 @@ def wider(left: pa.DataType, right: pa.DataType, *, strings: bool = True) -> pa.
         return _beside_string(right if left == STRING else left) if strings else None
     if family(left) == family(right) == "time":
         return TIMESTAMP if TIMESTAMP in (left, right) else TIMESTAMP_NTZ
-    return None
+    return _wider_nested(left, right)
+
+
+def _wider_nested(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """Lists of what fits together, and structs of the same fields that do."""
+    if is_list(left) and is_list(right):
+        item = wider(left.value_type, right.value_type)
+        return None if item is None else pa.list_(item)
+    if not (pa.types.is_struct(left) and pa.types.is_struct(right)):
+        return None
+    if [f.name.lower() for f in left] != [f.name.lower() for f in right]:
+        return None
+    types = [wider(a.type, b.type) for a, b in zip(list(left), list(right), strict=True)]
+    return None if None in types else pa.struct([(f.name, t) for f, t in zip(list(left), types, strict=True)])
 
 
 def _beside_string(other: pa.DataType) -> pa.DataType | None:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from decimal import (
     MAX_EMAX,
     MIN_EMIN,
-    ROUND_CEILING,
-    ROUND_FLOOR,
     ROUND_HALF_EVEN,
     ROUND_HALF_UP,
     Context,
@@ -17,19 +15,20 @@ from decimal import (
     InvalidOperation,
 )
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.expressions.coercion import PRECISION_MAX
 from millpond.expressions.failures import NotCompilable, RowError, attempt
-from millpond.expressions.frames import Datum
+from millpond.expressions.frames import Datum, as_array
 from millpond.expressions.kernels import Run, Site, elementwise
 from millpond.expressions.rules import product_digits, quotient_digits, sum_digits
 
 # Spark rounds products and quotients to 39 digits first, then to the scale of the result.
 SPARK = Context(prec=PRECISION_MAX + 1, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
 EXACT = Context(prec=400, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
-DIGITS_MAX_256 = 76
 TIES = {"half_up": ROUND_HALF_UP, "half_even": ROUND_HALF_EVEN}
 _ARROW_TIES = {"half_up": "half_towards_infinity", "half_even": "half_to_even"}
 
@@ -111,18 +110,29 @@ def divide(site: Site) -> Run:
 
     def run(left: Datum, right: Datum) -> Datum:
         quotient = pc.divide(pc.cast(left, inner), pc.cast(right, wide))
-        return pc.cast(pc.round(_wider(quotient), scale, "half_towards_infinity"), site.gives)
+        return pc.cast(_rounded(quotient, scale, "half_up"), site.gives)
 
     return run
 
 
-def _wider(value: Datum) -> Datum:
-    """One more digit before the point, which rounding may need."""
-    return pc.cast(value, pa.decimal256(min(DIGITS_MAX_256, value.type.precision + 1), value.type.scale))
-
-
 def remainder(site: Site) -> Run:
-    return _into(site.gives, _remainder)
+    left, right = site.takes
+    scale = max(left.scale, right.scale)
+    digits = max(left.precision - left.scale, right.precision - right.scale) + scale
+    slow = _into(site.gives, _remainder)
+    if digits > SMALL_PRECISION_MAX:
+        return slow
+    both = pa.decimal128(digits, scale)
+
+    def run(left: Datum, right: Datum) -> Datum:
+        if not isinstance(left, pa.Array):
+            return slow(left, right)
+        divisor = as_array(right, len(left), right.type)
+        valid = pc.and_(left.is_valid(), divisor.is_valid())
+        one = np.where(valid.to_numpy(zero_copy_only=False), unscaled(divisor.cast(both)), 1)
+        return scaled(np.fmod(unscaled(left.cast(both)), one), valid, both).cast(site.gives)
+
+    return run
 
 
 def _remainder(left: Decimal, right: Decimal) -> Decimal:
@@ -142,7 +152,11 @@ def positive_remainder(site: Site) -> Run:
 
 def rounder(site: Site, places: int, ties: str) -> Run:
     """ROUND of a decimal to places."""
-    unit = Decimal(1).scaleb(-min(places, site.takes[0].scale))
+    source = site.takes[0]
+    kept = min(places, source.scale)
+    if places >= 0 and site.gives.precision - site.gives.scale > source.precision - source.scale:
+        return lambda value, *_: pc.cast(_rounded(value, kept, ties), site.gives)
+    unit = Decimal(1).scaleb(-kept)
     rounded = _into(site.gives, lambda value: value.quantize(unit, rounding=TIES[ties], context=EXACT))
     return lambda value, *_: rounded(value)
 
@@ -183,19 +197,46 @@ def float_rounder(places: int, ties: str) -> Callable[..., float]:
 
 def whole(site: Site, rounding: str) -> Run:
     """CEIL and FLOOR of a decimal."""
-    mode = ROUND_CEILING if rounding == "up" else ROUND_FLOOR
-    return _into(site.gives, lambda value: value.to_integral_value(rounding=mode, context=EXACT))
+    source = site.takes[0]
+    if source.scale == 0:
+        return lambda value: value
+    function = pc.ceil if rounding == "up" else pc.floor
+    wide = pa.decimal256(source.precision + 1, source.scale)
+    return lambda value: pc.cast(function(pc.cast(value, wide)), site.gives)
 
 
 def rescale(value: Datum, type_: pa.DataType) -> tuple[Datum, Datum | None]:
     """A decimal in another decimal type, rounded half up, and which rows do not fit."""
     source = value.type
-    if type_.scale >= source.scale and type_.precision - type_.scale >= source.precision - source.scale:
+    whole_digits = type_.precision - type_.scale
+    if type_.scale >= source.scale and whole_digits >= source.precision - source.scale:
         return attempt(pc.cast, value, type_), None
-    # One more digit for the rounding, and room for a larger scale.
-    wide = pc.cast(value, pa.decimal256(source.precision + max(1, type_.scale - source.scale), source.scale))
-    rounded = pc.round(wide, type_.scale, "half_towards_infinity") if type_.scale < source.scale else wide
-    bound = pa.scalar(Decimal(1).scaleb(type_.precision - type_.scale), pa.decimal256(PRECISION_MAX + 1, 0))
-    too_big = pc.greater_equal(pc.abs(rounded), bound)
-    kept = pc.if_else(too_big, pa.scalar(None, rounded.type), rounded)
-    return pc.cast(kept, type_), too_big
+    rounded = _rounded(value, type_.scale, "half_up") if type_.scale < source.scale else value
+    if whole_digits >= rounded.type.precision - rounded.type.scale:
+        return pc.cast(rounded, type_), None
+    too_big = pc.greater_equal(pc.abs(rounded), pa.scalar(Decimal(1).scaleb(whole_digits), rounded.type))
+    return pc.cast(pc.if_else(too_big, pa.scalar(None, rounded.type), rounded), type_), too_big
+
+
+def _rounded(value: Datum, places: int, ties: str) -> Datum:
+    """Rounded by Arrow, in a type with room for the digit that rounding may add."""
+    wide = pc.cast(value, pa.decimal256(value.type.precision + 1, value.type.scale))
+    return pc.round(wide, places, _ARROW_TIES[ties])
+
+
+# Values of up to 18 digits are 64-bit integers behind the scale.
+SMALL_PRECISION_MAX = 18
+
+
+def unscaled(array: pa.Array) -> npt.NDArray[np.int64]:
+    """The integers behind decimals of at most 18 digits; anything where NULL."""
+    words = np.frombuffer(array.buffers()[1], dtype=np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
+    return words[::2]
+
+
+def scaled(values: npt.NDArray[np.int64], valid: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Decimals of a type from the integers behind them."""
+    words = np.empty(2 * len(values), dtype=np.int64)
+    words[::2], words[1::2] = values, values >> 63
+    whole = pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(words)])
+    return pc.if_else(valid, whole, pa.scalar(None, type_))

@@ -24,6 +24,7 @@ from millpond.expressions.coercion import (
     as_decimal,
     bounded,
     common,
+    comparable,
     family,
     is_interval,
     is_list,
@@ -88,8 +89,7 @@ def _all_as(type_: pa.DataType | None, operands: Operands, gives: pa.DataType | 
 
 def comparison_rule(operands: Operands) -> Signature | None:
     left, right = types_of(operands)
-    # Maps have no order and no equality in Spark.
-    if pa.types.is_map(left) or is_interval(left) or is_interval(right):
+    if is_interval(left) or is_interval(right) or not comparable(left, right):
         return None
     return _all_as(wider(left, right), operands, BOOLEAN)
 
@@ -336,9 +336,9 @@ def element_rule(operands: Operands) -> Signature | None:
 
 def holds_rule(operands: Operands) -> Signature | None:
     holder, item = types_of(operands)
-    if not is_list(holder) or item == VOID or holder.value_type != item:
+    if not is_list(holder) or item == VOID or wider(holder.value_type, item) != holder.value_type:
         return None
-    return Signature((holder, item), BOOLEAN)
+    return Signature((holder, holder.value_type), BOOLEAN)
 
 
 def array_rule(operands: Operands) -> Signature | None:

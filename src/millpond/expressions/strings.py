@@ -87,6 +87,20 @@ def _substring(text: str, start: int, length: int = 2**31 - 1) -> str:
     return text[max(begin, 0) : max(end, 0)] if end > begin else ""
 
 
+def _slice(site: Site) -> Run:
+    """SUBSTRING; by Arrow when it counts from the front by literals."""
+    slow = elementwise(_substring, STRING)
+    places = site.constants[1:]
+    if any(place is None or not place.is_valid for place in places):
+        return slow
+    start = places[0].as_py()
+    length = places[1].as_py() if len(places) == 2 else None
+    if start < 1 or (length is not None and not 0 < length < REPEATED_BYTES_MAX):
+        return slow
+    stop = None if length is None else start - 1 + length
+    return lambda text, *_: pc.utf8_slice_codeunits(text, start - 1, stop)
+
+
 def _left(text: str, length: int) -> str:
     return text[: max(0, length)]
 
@@ -205,7 +219,7 @@ KERNELS: dict[str, Any] = {
     "rtrim": _trim(pc.utf8_rtrim, str.rstrip),
     "concat": Kernel(_concat, lazy=False),
     "concat_ws": Kernel(lambda _: _concat_ws, lazy=False),
-    "substring": _rows(_substring, STRING),
+    "substring": Kernel(_slice),
     "left": _rows(_left, STRING),
     "right": _rows(_right, STRING),
     "replace": _rows(_replace, STRING),
