@@ -114,7 +114,8 @@ def test_a_lateral_view_adds_its_columns() -> None:
 
 def test_an_alias_of_the_select_list_is_seen_by_later_outputs_and_clauses() -> None:
     plan = good(
-        "SELECT age + 1 AS a, a * 2 AS b FROM users ORDER BY b; SELECT tier AS t, COUNT(*) AS n FROM users GROUP BY t HAVING n > 1;"
+        "SELECT age + 1 AS a, a * 2 AS b FROM users ORDER BY b;"
+        "SELECT tier AS t, COUNT(*) AS n FROM users GROUP BY t HAVING n > 1;"
     )
     first, second = (render(s.query) for s in plan.one_shots if s.query is not None)
     assert first.endswith("`a` * 2 AS `b` FROM `users` AS `users` ORDER BY `b`")
@@ -124,7 +125,8 @@ def test_an_alias_of_the_select_list_is_seen_by_later_outputs_and_clauses() -> N
 def test_a_with_query_is_bound_and_renamed() -> None:
     step = last_step(
         good(
-            "WITH x(k, v) AS (SELECT user_id, age FROM users) SELECT t.symbol, x.v FROM trades t JOIN x ON x.k = t.user_id;"
+            "WITH x(k, v) AS (SELECT user_id, age FROM users) "
+            "SELECT t.symbol, x.v FROM trades t JOIN x ON x.k = t.user_id;"
         )
     )
     assert [str(c) for c in step.schema] == ["symbol STRING", "v INT"]
@@ -294,7 +296,8 @@ def test_equal_one_shots_are_numbered_by_occurrence() -> None:
 
 def test_queries_over_tables_run_late_and_a_bare_one_at_each_start() -> None:
     plan = good(
-        "SELECT name FROM users; INSERT INTO 'file://./o' SELECT name FROM users; INSERT INTO notes SELECT name, age FROM users;"
+        "SELECT name FROM users; INSERT INTO 'file://./o' SELECT name FROM users;"
+        "INSERT INTO notes SELECT name, age FROM users;"
     )
     assert [(s.late, s.repeat, s.sink is not None) for s in plan.one_shots] == [
         (True, True, True),

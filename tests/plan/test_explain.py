@@ -1,0 +1,44 @@
+"""The plan told to people and programs, without secrets."""
+
+import json
+
+from tests.plan.planning import HEAD, plan_of
+
+from millpond.plan.explain import explain_json, explain_text
+
+TEXT = f"""{HEAD}
+CREATE TABLE v AS SELECT u.tier, SUM(t.n) AS n FROM totals t JOIN users u ON u.user_id = t.user_id GROUP BY u.tier;
+INSERT INTO 'file://./out' SELECT t.symbol, u.tier FROM trades t JOIN users u ON u.user_id = t.user_id;
+SELECT * FROM v;
+"""
+
+
+def test_people_are_told_what_is_read_kept_driven_and_written() -> None:
+    text = explain_text(plan_of(TEXT))
+    for line in (
+        "  totals  key (user_id), memory; kept up to date by the flow trades",
+        "  v  key (tier), memory; a view, refreshed in full, when totals or users change",
+        "    1. aggregate into totals  (line 5)",
+        "    2. write to file://./out  (line 8)",
+        "       reads users as a snapshot: read whole, once per version; lookups by key are not there yet",
+        "  file://./out  file, exactly once",
+    ):
+        assert line in text.splitlines()
+
+
+def test_programs_are_told_the_same() -> None:
+    told = json.loads(json.dumps(explain_json(plan_of(TEXT))))
+    assert [t["name"] for t in told["tables"]] == ["dead_letters", "users", "notes", "totals", "v"]
+    assert [s["kind"] for s in told["flows"][0]["statements"]] == ["aggregate", "sink"]
+    assert told["flows"][0]["statements"][1]["reads"][0]["table"] == "users"
+
+
+def test_no_secret_is_told() -> None:
+    secret = "hunter2hunter2"
+    plan = plan_of(
+        f"SET connection.crm = 'postgresql://u:{secret}@h/db';"
+        f"CREATE TABLE t AS SELECT * FROM postgresql://u:{secret}@h/db/t;"
+        f"INSERT INTO kafka://out WITH ('kafka.sasl.password' = '{secret}') SELECT * FROM t; SELECT nope FROM users;"
+    )
+    told = explain_text(plan) + json.dumps(explain_json(plan)) + repr(plan) + "".join(str(p) for p in plan.problems)
+    assert secret not in told
