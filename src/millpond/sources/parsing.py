@@ -21,49 +21,67 @@ from millpond.sources.ddl import quoted, table_ddl, type_ddl
 from millpond.sources.files.formats import FileFormat
 
 # Names for steps on the way; no user's column may start so.
-_TEXT, _ROW, _FIXED, _STRINGS, _CORRUPT, _WHY = (
-    "_mp_text",
-    "_mp_row",
-    "_mp_fixed",
-    "_mp_strings",
-    "_mp_corrupt",
-    "_mp_why",
-)
+_TEXT, _ROW, _SLOW, _CORRUPT, _WHY = "_mp_text", "_mp_row", "_mp_slow", "_mp_corrupt", "_mp_why"
 _JSON_OPTIONS = {"allowSingleQuotes": "false", "columnNameOfCorruptRecord": _CORRUPT, "mode": "PERMISSIVE"}
 # What an empty field becomes before it becomes NULL; it cannot be typed.
 _NO_TEXT = "\x01\x02"
 # How much of a wrong value a reason shows.
 SHOWN_CHARACTERS = 100
+NOT_UTF8 = "the text is not UTF-8; if it has another encoding, say so by 'encoding'"
 
 
 def parse_json(raw: DataFrame, columns: Schema, kept: Sequence[str]) -> DataFrame:
     """One JSON object per record. A field is found by its exact name, else without regard to case; one that does not
     have the declared type is cast from its text by ANSI rules."""
-    known = [*kept, "value", "suspect", "problem"]
-    rows = raw.select(*known, F.col("value").cast("string").alias(_TEXT))
-    typed = f"{table_ddl(columns)}, {quoted(_CORRUPT)} STRING"
-    rows = rows.select("*", F.from_json(_TEXT, typed, _JSON_OPTIONS).alias(_ROW))
-    rows = rows.select("*", F.when(_misspelt(columns), _spelt_right(columns)).alias(_FIXED))
-    again = F.from_json(_FIXED, typed, _JSON_OPTIONS)
-    rows = rows.withColumn(_ROW, F.when(F.col(_FIXED).isNull(), F.col(_ROW)).otherwise(again))
-    texts = f"{', '.join(f'{quoted(c.name)} STRING' for c in columns)}, {quoted(_CORRUPT)} STRING"
-    slow = F.from_json(F.coalesce(_FIXED, _TEXT), texts, _JSON_OPTIONS)
-    rows = rows.select("*", F.when(_field(_ROW, _CORRUPT).isNotNull(), slow).alias(_STRINGS))
-    values = [_json_value(c) for c in columns]
-    casts = [_Cast(c, f"_mp_{i}", values[i], _field(_STRINGS, c.name)) for i, c in enumerate(columns)]
-    unreadable = (
-        F.col(_ROW).isNull() | _field(_STRINGS, _CORRUPT).isNotNull() | (F.col("suspect") & _is_not_one_value())
-    )
-    return _finished(rows, casts, kept, [F.when(unreadable, _not_json())])
+    rows = raw.select(*kept, "suspect", "problem", F.col("value").cast("string").alias(_TEXT))
+    rows = rows.select("*", F.from_json(_TEXT, _with_corrupt(table_ddl(columns)), _JSON_OPTIONS).alias(_ROW))
+    # Nearly all records are done now; one step for all that the others may need keeps these from paying for it.
+    rows = rows.select("*", _slow(columns).alias(_SLOW))
+    values = [_json_value(column) for column in columns]
+    texts = [_field(_SLOW, "texts").getField(column.name) for column in columns]
+    casts = [_Cast(c, f"_mp_{i}", values[i], texts[i]) for i, c in enumerate(columns)]
+    broken = _field(_SLOW, "texts").getField(_CORRUPT).isNotNull()
+    unreadable = F.col(_ROW).isNull() | broken | (F.col("suspect") & _is_not_one_value())
+    return _finished(rows, casts, kept, F.when(unreadable, _not_json()))
+
+
+def _slow(columns: Schema) -> SparkColumn:
+    """What a record needs that Spark could not read as it stands: the row with its names spelled as declared, and all
+    its fields as texts; NULL for a record that is fine."""
+    misspelt = _misspelt(columns)
+    text = F.when(misspelt, _spelt_right(columns)).otherwise(F.col(_TEXT))
+    row = F.from_json(text, _with_corrupt(table_ddl(columns)), _JSON_OPTIONS)
+    texts = F.from_json(text, _with_corrupt(", ".join(f"{quoted(c.name)} STRING" for c in columns)), _JSON_OPTIONS)
+    parts = [text.alias("text"), row.alias("row"), F.when(row.getField(_CORRUPT).isNotNull(), texts).alias("texts")]
+    return F.when(_field(_ROW, _CORRUPT).isNotNull() | misspelt, F.struct(*parts))
+
+
+def _json_value(column: Column) -> SparkColumn:
+    """A field as Spark read it; where it could not, cast from its text."""
+    row, texts = _field(_SLOW, "row"), _field(_SLOW, "texts")
+    typed, text = row.getField(column.name), texts.getField(column.name)
+    if pa.types.is_nested(column.type):
+        # Of a nested value Spark gives the part that fits: it counts only if the record, or the field alone, is right.
+        alone_type = _with_corrupt(f"{quoted(column.name)} {type_ddl(column.type)}")
+        alone = F.from_json(_field(_SLOW, "text"), alone_type, _JSON_OPTIONS)
+        right = F.when(alone.getField(_CORRUPT).isNull(), alone.getField(column.name))
+        slow = F.when(texts.isNull(), typed).otherwise(F.coalesce(right, _from_text(text, column.type)))
+    else:
+        slow = F.coalesce(typed, _from_text(text, column.type))
+    return F.when(F.col(_SLOW).isNull(), _field(_ROW, column.name)).otherwise(slow)
+
+
+def _with_corrupt(fields: str) -> str:
+    return f"{fields}, {quoted(_CORRUPT)} STRING"
 
 
 def parse_csv(
     raw: DataFrame, columns: Schema, kept: Sequence[str], names: Sequence[str], form: FileFormat
 ) -> DataFrame:
     """One CSV row per record, of files whose columns are `names`, in that order."""
-    known = [*kept, "value", "suspect", "problem"]
     # A line end would be taken for a part of the last field.
-    rows = raw.select(*known, F.rtrim(F.col("value").cast("string"), F.lit("\r\n")).alias(_TEXT))
+    text = F.rtrim(F.col("value").cast("string"), F.lit("\r\n"))
+    rows = raw.select(*kept, "suspect", "problem", text.alias(_TEXT))
     fields = ", ".join(f"f{i} STRING" for i in range(len(names)))
     parsed = F.from_csv(_TEXT, F.lit(f"{fields}, {_CORRUPT} STRING"), _csv_options(form))
     rows = rows.select("*", parsed.alias(_ROW))
@@ -72,7 +90,7 @@ def parse_csv(
     casts = [_Cast(c, f"_mp_{i}", _from_text(texts[c.name], c.type), texts[c.name]) for i, c in enumerate(columns)]
     count = F.lit(f"the row does not have {len(names)} fields: ")
     wrong_count = F.when(_field(_ROW, _CORRUPT).isNotNull(), F.concat(count, _shown(F.col(_TEXT))))
-    return _finished(rows, casts, kept, [wrong_count])
+    return _finished(rows, casts, kept, wrong_count)
 
 
 def column_place(name: str, names: Sequence[str]) -> int | None:
@@ -100,20 +118,15 @@ class _Cast:
         return F.when(F.col(self.name).isNull() & self.text.isNotNull(), F.concat(start, _shown(self.text), end))
 
 
-def _finished(
-    rows: DataFrame, casts: Sequence[_Cast], kept: Sequence[str], problems: Sequence[SparkColumn]
-) -> DataFrame:
+def _finished(rows: DataFrame, casts: Sequence[_Cast], kept: Sequence[str], unreadable: SparkColumn) -> DataFrame:
     """Values, reason and raw bytes: what the first problem found makes of each record."""
     rows = rows.select("*", *[cast.value.alias(cast.name) for cast in casts])
-    not_text = F.when(
-        F.col("suspect") & ~F.is_valid_utf8(_TEXT),
-        F.lit("the text is not UTF-8; another encoding can be told by 'encoding'"),
-    )
-    found = F.coalesce(F.col("problem"), not_text, *problems, *[cast.problem() for cast in casts])
+    no_text = F.when(F.col("suspect") & ~F.is_valid_utf8(_TEXT), F.lit(NOT_UTF8))
+    found = F.coalesce(F.col("problem"), no_text, unreadable, *[cast.problem() for cast in casts])
     rows = rows.select("*", found.alias(_WHY))
     good = F.col(_WHY).isNull()
     columns = [F.when(good, F.col(cast.name)).alias(cast.column.name) for cast in casts]
-    raw = F.when(~good, F.expr("cast(rtrim('\r\n', cast(value as string)) as binary)")).alias(RAW)
+    raw = F.when(~good, F.rtrim(F.col(_TEXT), F.lit("\r\n")).cast("binary")).alias(RAW)
     return rows.select(*columns, *kept, F.col(_WHY).alias(BAD), raw)
 
 
@@ -143,20 +156,6 @@ def _spelt_right(columns: Schema) -> SparkColumn:
 
 def _regex_quoted(text: str) -> str:
     return "".join(char if char.isalnum() or char == "_" else f"\\{char}" for char in text)
-
-
-def _json_value(column: Column) -> SparkColumn:
-    """A field as Spark read it; where it could not, cast from its text."""
-    typed, text = _field(_ROW, column.name), _field(_STRINGS, column.name)
-    if not pa.types.is_nested(column.type):
-        return F.coalesce(typed, _from_text(text, column.type))
-    # Of a nested value Spark gives the part that fits: it counts only if the record, or the field alone, is right.
-    alone_type = f"{quoted(column.name)} {type_ddl(column.type)}, {quoted(_CORRUPT)} STRING"
-    alone = F.from_json(F.coalesce(_FIXED, _TEXT), alone_type, _JSON_OPTIONS)
-    lenient = F.when(alone.getField(_CORRUPT).isNull(), alone.getField(column.name)).otherwise(
-        _from_text(text, column.type)
-    )
-    return F.when(F.col(_STRINGS).isNull(), typed).otherwise(lenient)
 
 
 def _from_text(text: SparkColumn, type_: pa.DataType | None) -> SparkColumn:
@@ -209,7 +208,7 @@ def _any_leaf_wrong(value: SparkColumn, type_: pa.DataType) -> SparkColumn:
 
 def _is_not_one_value() -> SparkColumn:
     """Whether something follows the object: Spark's parser stops behind the first value and would lose the rest."""
-    count = F.json_array_length(F.concat(F.lit("["), F.coalesce(F.col(_FIXED), F.col(_TEXT)), F.lit("]")))
+    count = F.json_array_length(F.concat(F.lit("["), F.col(_TEXT), F.lit("]")))
     return F.coalesce(count, F.lit(0)) != 1
 
 
