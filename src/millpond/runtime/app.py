@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,6 +22,7 @@ from millpond.runtime.progress import AppProgress
 from millpond.runtime.queries import Queries, bind_against, the_query
 from millpond.runtime.result import Result
 from millpond.runtime.running import Running
+from millpond.runtime.socket import QuerySocket
 from millpond.runtime.state import default_state
 from millpond.runtime.transaction import AppTransaction
 from millpond.runtime.work import Work
@@ -62,6 +64,10 @@ class App:
         self._running: Running | None = None
         self._queries: Queries | None = None
         self._failures: tuple[MillpondError, ...] = ()
+        self._socket: QuerySocket | None = None
+        self._stop_asked = threading.Event()
+        # What is told while the app is not running: before the first start, and after the last stop.
+        self._idle = AppProgress(self.plan.name, "starting", 0.0)
 
     # Running
 
@@ -83,9 +89,10 @@ class App:
             running.go_on()
 
     def wait(self) -> None:
-        """Block until the app is stopped, or until everything in it has failed."""
+        """Block until the app is stopped or asked to stop, or until everything in it has failed."""
         while (running := self._running) is not None and running.state == "running" and not running.ended:
-            time.sleep(CHECK_S)
+            if self._stop_asked.wait(CHECK_S):
+                return
 
     def wait_ready(self, timeout: str | float = "60s") -> None:
         """Block until tables are loaded and flows run; MP703 when that takes longer."""
@@ -108,13 +115,19 @@ class App:
         with self._lock:
             if self._running is running:
                 self._failures = running.failures
-                running.close(stop_spark=self._session is None)
+                self._idle = replace(running.progress(), state="stopped")
                 self._running, self._queries = None, None
+                if self._socket is not None:
+                    self._socket.stop()
+                running.close(stop_spark=self._session is None)
+                self._stop_asked.clear()
 
     def request_stop(self) -> None:
-        """Ask for a stop from a signal handler: flows that have not begun do not begin."""
-        if self._running is not None:
-            self._running.context.stopping.set()
+        """Ask for a stop from another thread, at any time, before the start too: flows not begun do not begin,
+        and `run_once` and `wait` return soon."""
+        self._stop_asked.set()
+        if (running := self._running) is not None:
+            running.context.stopping.set()
 
     def __enter__(self) -> App:
         self.start()
@@ -138,7 +151,7 @@ class App:
     def progress(self) -> AppProgress:
         """Figures of this moment; callable from any thread."""
         running = self._running
-        return running.progress() if running is not None else AppProgress(self.plan.name, "stopped", 0.0)
+        return running.progress() if running is not None else self._idle
 
     def stats(self) -> dict[str, object]:
         """The same, as plain data."""
@@ -204,7 +217,17 @@ class App:
                     running.close(stop_spark=self._session is None)
                     raise
                 self._running = running
+                self._listen(running)
+                if self._stop_asked.is_set():
+                    running.context.stopping.set()
             return self._running
+
+    def _listen(self, running: Running) -> None:
+        """Answer `millpond query` of the same user for as long as the state directory is held."""
+        folder = running.context.state
+        if not folder.temporary:
+            self._socket = QuerySocket(folder.socket, lambda sql: self.query(sql).to_arrow(), self.stats)
+            self._socket.start()
 
 
 def _plan(

@@ -91,7 +91,7 @@ class Flow:
         # Spark gives each streaming query a session of its own, kept for all its batches.
         self._views = None
         spark = self._context.spark()
-        writer = self.reader.stream(spark).writeStream.queryName(f"millpond {self.plan.name}")
+        writer = self.reader.stream(spark).writeStream.queryName(f"millpond {self.plan.id}")
         writer = writer.foreachBatch(self._on_batch).option("checkpointLocation", f"file://{self.folder}/checkpoint")
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="0 seconds")
         self._query = writer.start()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,8 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from millpond.errors import SetupError
-
-JAVA_MIN = 17
+from millpond.runtime.java import JAVA_MIN, find_java, java_version
 
 # Measured (docs/performance.md): the first two take a trigger from 150 ms to under 40 ms on a local disk, because
 # Spark's default file manager starts a process for every file it touches. They are safe here: a lock on the state
@@ -99,32 +96,13 @@ def adopt_session(session: SparkSession) -> SparkSession:
 
 def require_java() -> None:
     """MP902 when there is no Java of the needed age: Spark's own message would be a stack trace."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    java = find_java()
     hint = "Install a JDK of at least 17, e.g. apt-get install openjdk-17-jre-headless, and run: millpond doctor"
-    if java is None or not Path(java).exists():
+    if java is None:
         raise SetupError("MP902", "Spark needs Java, and there is none.", hint=hint)
     version = java_version(java)
     if version is not None and version < JAVA_MIN:
         raise SetupError("MP902", f"Spark needs Java {JAVA_MIN}, and this is {version}.", hint=hint)
-
-
-def java_version(java: str) -> int | None:
-    """The major version from the JDK's release file, else from `java -version`; None when neither tells."""
-    release = Path(java).resolve().parent.parent / "release"
-    if release.is_file():
-        for line in release.read_text("utf-8", "replace").splitlines():
-            if line.startswith("JAVA_VERSION="):
-                return _major(line.split("=", 1)[1].strip('"'))
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    words = told.split('"')
-    return _major(words[1]) if len(words) > 1 else None
-
-
-def _major(version: str) -> int | None:
-    parts = version.split(".")
-    number = parts[1] if parts[0] == "1" and len(parts) > 1 else parts[0]
-    return int(number) if number.isdigit() else None
 
 
 def _first_line(error: BaseException) -> str:
