@@ -116,5 +116,9 @@ class Schema:
 
     def arrow(self) -> pa.Schema:
         """The Arrow schema; every type must be known."""
+        return self._arrow
+
+    @cached_property
+    def _arrow(self) -> pa.Schema:
         assert self.known, f"unknown types in {self}"
         return pa.schema([pa.field(c.name, c.type, c.nullable) for c in self.columns])

@@ -19,6 +19,8 @@ Ids = npt.NDArray[np.int64]
 _JUDGED_ROWS = 4096
 _WORDS_MAX = 4096
 _WORDS_SHARE = 0.25
+# Up to so many rows are encoded one by one, which is faster then.
+_FEW_ROWS = 4
 # Arrow's text columns hold at most 2 GiB; batches are not merged beyond this size.
 _MERGED_BYTES_MAX = 512 * 1024 * 1024
 
@@ -176,6 +178,9 @@ class Chunks:
 
 
 def _encoded(column: pa.Array, words: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The words, with the new ones of a column, and its codes; the column as it is when the words are too many."""
+    if len(column) <= _FEW_ROWS:
+        return _encoded_few(column, words)
     codes = pc.index_in(column, value_set=words)
     if codes.null_count > column.null_count:
         new = column.filter(pc.and_(codes.is_null(), column.is_valid())).unique()
@@ -184,6 +189,17 @@ def _encoded(column: pa.Array, words: pa.Array) -> tuple[pa.Array, pa.Array]:
             return words, column
         codes = pc.index_in(column, value_set=words)
     return words, codes.cast(pa.int16())
+
+
+def _encoded_few(column: pa.Array, words: pa.Array) -> tuple[pa.Array, pa.Array]:
+    codes: list[int | None] = []
+    for value in column:
+        code = words.index(value).as_py() if value.is_valid else None
+        if code == -1:
+            code = len(words)
+            words = pa.concat_arrays([words, pa.array([value.as_py()])])
+        codes.append(code)
+    return words, column if len(words) > _WORDS_MAX else pa.array(codes, pa.int16())
 
 
 def _in_order(columns: list[pa.Array], order: Ids) -> list[pa.Array]:

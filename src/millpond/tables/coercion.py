@@ -19,6 +19,8 @@ _EPOCH = dt.datetime(1970, 1, 1)
 # Exact for every DECIMAL(38, s): no rounding but the one asked for.
 _EXACT = Context(prec=120, rounding=ROUND_HALF_UP)
 _ARROW_REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError)
+_PLANS_MAX = 4096
+_PLANS: dict[int, tuple[pa.DataType, set[type], Callable[[Any], Any]]] = {}
 _READY: dict[pa.DataType, set[type]] = {pa.bool_(): {bool}, pa.string(): {str}, pa.binary(): {bytes}}
 _INT_RANGES = {pa.int8(): 7, pa.int16(): 15, pa.int32(): 31, pa.int64(): 63}
 
@@ -28,13 +30,13 @@ def to_array(values: Sequence[Any], column: Column) -> pa.Array:
     type_ = column.type
     kinds = set(map(type, values))
     kinds.discard(_NONE)
-    if kinds <= _ready_kinds(type_):
+    ready, convert = _plan(type_)
+    if kinds <= ready:
         try:
             return pa.array(values, type_)
         except _ARROW_REFUSALS:
             # A decimal to be rounded, or a misfit: the slow way tells which.
             pass
-    convert = _converter(type_)
     try:
         return pa.array([None if v is None else convert(v) for v in values], type_)
     except _Refused as refused:
@@ -88,6 +90,16 @@ def _first_misfit(values: Iterable[Any], type_: pa.DataType) -> Any:
         except (_Refused, *_ARROW_REFUSALS):
             return value
     raise AssertionError("no value misfits")
+
+
+def _plan(type_: pa.DataType) -> tuple[set[type], Callable[[Any], Any]]:
+    """How values of a type are made, remembered by the type's identity: Arrow's types are slow to compare."""
+    known = _PLANS.get(id(type_))
+    if known is None:
+        if len(_PLANS) >= _PLANS_MAX:
+            _PLANS.clear()
+        known = _PLANS[id(type_)] = (type_, _ready_kinds(type_), _converter(type_))
+    return known[1], known[2]
 
 
 def _ready_kinds(type_: pa.DataType) -> set[type]:

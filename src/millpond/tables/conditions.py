@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,20 @@ class Condition:
 
     def __str__(self) -> str:
         return self.text
+
+    @cached_property
+    def equalities(self) -> tuple[str, ...]:
+        """The columns of a condition of the form `a = ? AND b = ?`, in order; none for any other condition."""
+        parts = list(self.expression.flatten()) if isinstance(self.expression, exp.And) else [self.expression]
+        columns = [_compared_with_placeholder(part) for part in parts]
+        return tuple(c for c in columns if c) if all(columns) else ()
+
+
+def _compared_with_placeholder(part: object) -> str:
+    if not isinstance(part, exp.EQ) or not isinstance(part.expression, exp.Placeholder):
+        return ""
+    column = part.this
+    return column.name.lower() if isinstance(column, exp.Column) and len(column.parts) == 1 else ""
 
 
 @lru_cache(_PARSED_MAX)

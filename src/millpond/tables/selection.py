@@ -23,6 +23,9 @@ from millpond.tables.hashing import null_rows
 from millpond.tables.heap import Keys, among
 from millpond.tables.index import Ids, distinct
 
+# The types whose Python values are compared as they are.
+_EXACT: dict[pa.DataType, type] = {pa.string(): str, pa.int64(): int, pa.binary(): bytes}
+
 
 @dataclass(frozen=True)
 class Selected:
@@ -48,6 +51,9 @@ class Selected:
 
 def select(state: State, condition: Condition, parameters: Sequence[Any], evaluator: Evaluator) -> Selected:
     """The rows for which a condition is true."""
+    direct = _by_whole_key(state, condition, parameters)
+    if direct is not None:
+        return direct
     matched(condition.expression, parameters)
     narrowed = _narrowed(state, condition.expression, parameters)
     if narrowed is None:
@@ -59,6 +65,22 @@ def select(state: State, condition: Condition, parameters: Sequence[Any], evalua
         return selected
     true = evaluator.holds(rest.remainder, selected.columns, rest.parameters)
     return replace(selected, ids=selected.ids[true])
+
+
+def _by_whole_key(state: State, condition: Condition, given: Sequence[Any]) -> Selected | None:
+    """The row of a condition such as `user_id = ?` whose values are of the key's own types: no types to reconcile."""
+    names = condition.equalities
+    schema = state.schema
+    if len(names) != len(given) or not names or set(names) != {n.lower() for n in schema.key}:
+        return None
+    columns = [schema[n] for n in schema.key]
+    values = [given[names.index(c.name.lower())] for c in columns]
+    if len(set(names)) < len(names) or any(
+        type(v) is not _EXACT.get(c.type) for v, c in zip(values, columns, strict=True)
+    ):
+        return None
+    found = state.locate(Keys(tuple(to_array([v], c) for v, c in zip(values, columns, strict=True))))
+    return Selected(state, found[found >= 0], schema.key, 1)
 
 
 def _narrowed(state: State, condition: exp.Expression, given: Sequence[Any]) -> tuple[Selected, Lookup] | None:
