@@ -13,6 +13,7 @@ import pytest
 from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
 from millpond.errors import SourceError
 from millpond.sources.file import PLUGIN
+from millpond.sources.files.loading import FileTable
 
 SHAPE = ["_source", "_partition", "_offset", "_mp_major", "_mp_minor", "_mp_bad", "_mp_raw"]
 
@@ -161,6 +162,46 @@ def test_a_table_in_latin_1_is_read_when_told(table: Any, spark: Any, data: Path
     (data / "a.csv").write_text("k;v\n1;José\n", encoding="latin-1")
     reader = table("file://./a.csv", {"k": "INT", "v": "STRING"}, encoding="latin-1", delimiter=";")
     assert rows_of(reader.read(spark), "k", "v") == [(1, "José")]
+
+
+class Clock:
+    """Time that only tests move."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_watched_table_sees_additions_at_once_and_rewrites_when_they_are_over(
+    spec: Any, data: Path, state: Path
+) -> None:
+    clock, file = Clock(), data / "a.csv"
+    file.write_text("k\n1\n2\n")
+    reader = FileTable(spec("file://./a.csv", {"k": "INT"}, watch="true"), state, clock)
+    first = reader.fingerprint()
+    file.write_text("k\n1\n2\n3\n")
+    added = reader.fingerprint()
+    assert added != first
+    file.write_text("k\n")
+    assert reader.fingerprint() == added
+    file.write_text("k\n7\n")
+    clock.now += 0.4
+    assert reader.fingerprint() == added
+    clock.now += 0.6
+    assert reader.fingerprint() != added
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("watch", "bad"), [("true", 0), ("false", 1)])
+def test_half_a_line_waits_in_a_watched_table_and_is_bad_in_another(
+    table: Any, spark: Any, data: Path, watch: str, bad: int
+) -> None:
+    (data / "a.jsonl").write_text('{"k": 1}\n{"k": ')
+    frame = table("file://./a.jsonl", {"k": "INT"}, watch=watch).read(spark)
+    assert rows_of(frame, "k") == [(1,)]
+    assert frame.where("_mp_bad IS NOT NULL").count() == bad
 
 
 def test_a_table_whose_files_are_gone_is_missing(spec: Any, data: Path, state: Path) -> None:

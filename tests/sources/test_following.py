@@ -456,3 +456,16 @@ def test_an_unreadable_file_is_a_coded_error(follow: Any, data: Path, monkeypatc
             stream.poll()
     assert caught.value.code == "MP502"
     assert stream.poll()
+
+
+def test_a_file_that_cannot_be_read_later_does_not_hold_up_the_others(follow: Any, data: Path, numbers: Any) -> None:
+    stream = follow()
+    stream.poll()
+    (data / "a.jsonl.gz").write_bytes(b"no gzip")
+    (data / "b.jsonl").write_bytes(lines(1))
+    assert stream.poll()
+    assert not stream.poll()
+    assert [problem.code for problem in stream.problems()] == ["MP502"]
+    (data / "a.jsonl.gz").write_bytes(gzip.compress(lines(2)))
+    assert stream.poll()
+    assert numbers() == [[1], [2]]

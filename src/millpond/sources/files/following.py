@@ -8,7 +8,6 @@ A rewritten file is read again from its start when it has been still as long. De
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from millpond.sources.files.contents import Chunk, Contents, Opening
 from millpond.sources.files.looking import Where, unreadable, wait_for
 from millpond.sources.files.positions import HEAD_BYTES, Fate, Position, Positions, Seen, head_of
 from millpond.sources.files.reading import Tail
+from millpond.sources.files.stillness import Clock, Stillness
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +44,7 @@ class Task:
 class FileStream:
     """A StreamReader over files; see the contract."""
 
-    def __init__(self, spec: SourceSpec, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, spec: SourceSpec, folder: Path, clock: Clock = time.monotonic) -> None:
         self._spec, self._clock = spec, clock
         self._where = Where.of(spec)
         retries = wait_for(self._where, spec)
@@ -57,8 +57,10 @@ class FileStream:
             self._contents.headers.extend(tuple(names) for names in entry["headers"])
             self._positions.restore(entry["files"])
         self._headers_known = len(self._contents.headers)
-        self._still: dict[str, tuple[Seen, float]] = {}
+        self._still = Stillness(spec.values["watch.debounce"] / 1e6, clock)
+        # How a file was last read, and which files were complained of.
         self._tried: dict[str, tuple[Seen, Tail]] = {}
+        self._told: dict[str, Seen] = {}
         self._caught_up = False
         self._look_s = 0.0
         self._problems: list[Problem] = []
@@ -103,7 +105,8 @@ class FileStream:
             self._status, health="healthy" if there else "not_found", rows=self._status.rows + rows, detail=""
         )
         self._caught_up = True
-        self._look_s = self._clock() - started
+        if not rows:
+            self._look_s = self._clock() - started
         return rows > 0
 
     def _take(self, seen: list[Seen]) -> int:
@@ -111,13 +114,29 @@ class FileStream:
         if seen:
             self._contents = settled(self._contents, self._spec, self._where)
         batching = Batching(self._feed, self._spec.values["max.rows.per.batch"], self._publish)
-        for task in self._tasks(seen):
+        major = self._positions.next_major()
+        for file in seen:
             if self._feed.waiting() >= FILES_MAX:
                 break
-            self._read(task, batching)
-            self._tried[task.seen.path] = (task.seen, task.tail)
+            try:
+                major += self._take_file(file, major, batching)
+            except SourceError as error:
+                if not self._caught_up or error.code == "MP503":
+                    raise
+                self._complain(file, error)
         batching.finish()
+        self._still.keep(seen)
+        self._tried = {file.path: self._tried[file.path] for file in seen if file.path in self._tried}
         return batching.rows
+
+    def _take_file(self, file: Seen, major: int, batching: Batching) -> bool:
+        """Read what is new in a file; returns whether it has taken the arrival number."""
+        task = self._task(file, major)
+        if task is None:
+            return False
+        self._read(task, batching)
+        self._tried[file.path] = (file, task.tail)
+        return task.major == major
 
     def _read(self, task: Task, batching: Batching) -> None:
         path = Path(task.seen.path)
@@ -142,18 +161,10 @@ class FileStream:
         for position in positions:
             self._positions.put(position)
 
-    def _tasks(self, seen: list[Seen]) -> Iterator[Task]:
-        """The files that have something new, in the order of arrival."""
-        major = self._positions.next_major()
-        for file in seen:
-            fate, known = self._positions.fate(file)
-            task = self._task(file, fate, known, major)
-            if task is not None:
-                major = max(major, task.major + 1)
-                yield task
-
-    def _task(self, file: Seen, fate: Fate, known: Position | None, major: int) -> Task | None:
-        still = not self._caught_up or self._is_still(file)
+    def _task(self, file: Seen, major: int) -> Task | None:
+        """How to read a file, or None when it has nothing new."""
+        fate, known = self._positions.fate(file)
+        still = not self._caught_up or self._still.is_still(file)
         tail = Tail.COMPLETE if still else Tail.LEAVE
         if self._tried.get(file.path) == (file, tail) or (known and fate is Fate.SAME and self._is_read(known)):
             return None
@@ -166,7 +177,8 @@ class FileStream:
             self._tried[file.path] = (file, tail)
             return None
         if fate is Fate.REWRITTEN:
-            self._warn_rewritten(file)
+            hint = "Add to files, or write new ones, to have each record read once."
+            self._warn("MP510", f"'{file.path}' was rewritten and is read again from its start.", hint)
         return Task(file, opening, major, tail)
 
     def _is_read(self, known: Position) -> bool:
@@ -174,14 +186,6 @@ class FileStream:
         if known.done:
             return True
         return not self._contents.is_whole(Path(known.path)) and known.position >= known.size
-
-    def _is_still(self, file: Seen) -> bool:
-        """Whether the file has not changed for the debounce time."""
-        now = self._clock()
-        before, since = self._still.get(file.path, (None, now))
-        if before != file:
-            self._still[file.path], since = (file, now), now
-        return bool(now - since >= self._spec.values["watch.debounce"] / 1e6)
 
     def _opening(self, file: Seen, tail: Tail) -> Opening | None:
         try:
@@ -191,10 +195,16 @@ class FileStream:
         except OSError as error:
             raise unreadable(file.path, error) from error
 
-    def _warn_rewritten(self, file: Seen) -> None:
-        message = f"'{file.path}' was rewritten and is read again from its start."
-        problem = Problem("MP510", message, hint="Add to files, or write new ones, to have each record read once.")
-        self._problems = [*self._problems, replace(problem, severity=Severity.WARNING)][-PROBLEMS_MAX:]
+    def _complain(self, file: Seen, error: SourceError) -> None:
+        """A file that cannot be read does not hold up the others; it is tried again, and told of once."""
+        problem = error.problems[0]
+        if self._told.get(file.path) != file:
+            self._told = {**self._told, file.path: file} if len(self._told) < PROBLEMS_MAX else {file.path: file}
+            self._warn(problem.code, problem.message, problem.hint)
+
+    def _warn(self, code: str, message: str, hint: str) -> None:
+        found = Problem(code, message, hint=hint, severity=Severity.WARNING)
+        self._problems = [*self._problems, found][-PROBLEMS_MAX:]
 
     def _summary(self) -> dict[str, Any]:
         headers = [list(names) for names in self._contents.headers[: self._headers_known]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,9 @@ from millpond.sources.feed import FeedWriter
 from millpond.sources.files.choosing import contents_of
 from millpond.sources.files.contents import Contents
 from millpond.sources.files.looking import Where, missing, unreadable, wait_for
-from millpond.sources.files.positions import Seen
+from millpond.sources.files.positions import Seen, head_of
 from millpond.sources.files.reading import Tail
+from millpond.sources.files.stillness import Clock, Stillness
 from millpond.sources.journal import disk_errors
 
 if TYPE_CHECKING:
@@ -31,19 +33,35 @@ SPOOL_ROWS = 1_000_000
 class FileTable:
     """A TableReader over files; see the contract."""
 
-    def __init__(self, spec: SourceSpec, folder: Path) -> None:
+    def __init__(self, spec: SourceSpec, folder: Path, clock: Clock = time.monotonic) -> None:
         self._spec, self._folder = spec, folder / "load"
         self._where = Where.of(spec)
         self._status = SourceStatus(retries=wait_for(self._where, spec))
         self._progress = Progress()
+        self._counted: dict[str, tuple[Seen, str]] = {}
+        self._still = Stillness(spec.values["watch.debounce"] / 1e6, clock)
+        # While its files are watched, half a line at the end waits for its end; else it is a bad record.
+        self._tail = Tail.COMPLETE if spec.values["watch"] else Tail.TAKE
 
     def fingerprint(self) -> str:
         if not self._where.there():
             raise missing(self._where, self._spec)
+        now = self._where.look()
+        self._counted = {seen.path: self._counts_as(seen) for seen in now}
+        self._still.keep(now)
         digest = hashlib.blake2b(digest_size=16)
-        for seen in self._where.look():
+        for seen, _ in self._counted.values():
             digest.update(repr(seen).encode())
         return digest.hexdigest()
+
+    def _counts_as(self, seen: Seen) -> tuple[Seen, str]:
+        """The file as it counts: as it is, but one that is being rewritten as it was before, until it is still."""
+        before = self._counted.get(seen.path)
+        if before is not None and before[0] == seen:
+            return before
+        if before is not None and not _is_added_to(*before, seen) and not self._still.is_still(seen):
+            return before
+        return seen, _head(seen.path, seen.size)
 
     def read(self, spark: SparkSession) -> DataFrame:
         if not self._where.there():
@@ -61,7 +79,7 @@ class FileTable:
         total, done, rows, number, writer = sum(seen.size for seen in files), 0, 0, 0, None
         self._progress = Progress(0, total)
         for major, seen in enumerate(files):
-            for batch in _batches(contents, seen, major):
+            for batch in _batches(contents, seen, major, self._tail):
                 writer = writer or FeedWriter(self._folder / f"{number:06d}.parquet")
                 writer.write(batch)
                 rows += batch.num_rows
@@ -81,13 +99,24 @@ class FileTable:
         return self._status
 
 
-def _batches(contents: Contents, seen: Seen, major: int) -> Iterator[pa.RecordBatch]:
+def _is_added_to(before: Seen, head: str, seen: Seen) -> bool:
+    return seen.size >= before.size and _head(seen.path, before.size) == head
+
+
+def _head(path: str, size: int) -> str:
+    try:
+        return head_of(Path(path), size)[0]
+    except OSError:
+        return ""
+
+
+def _batches(contents: Contents, seen: Seen, major: int, tail: Tail) -> Iterator[pa.RecordBatch]:
     """The records of one file; one that has gone since it was seen has none."""
     path = Path(seen.path)
     try:
-        opening = contents.opening(path, Tail.TAKE)
+        opening = contents.opening(path, tail)
         if opening is not None:
-            for chunk in contents.chunks(path, opening, Tail.TAKE, major):
+            for chunk in contents.chunks(path, opening, tail, major):
                 if chunk.batch.num_rows:
                     yield chunk.batch
     except FileNotFoundError:
