@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -95,7 +96,7 @@ class _Kept:
         """Spark gives nothing for it: the number of values that were not seen before is put in."""
         columns = tuple(dict.fromkeys(self._plain(a) for a in call.arguments))
         where = self._plain(call.where) if call.where is not None else None
-        accumulator = self._new_accumulator("bigint(0)", "sum")
+        accumulator = self._new_accumulator("count_if(false)", "sum")
         companion = f"{self.name}__distinct{len(self.distincts)}"
         self.distincts.append(DistinctPlan(accumulator, columns, where, companion))
         final = Final(f"f{len(self.finals)}", "count", (accumulator,), type_of(call.inner), call.text)
@@ -109,7 +110,7 @@ class _Kept:
         self.values.append((call, name, kept_text(call, replaced, columns, self._where(call))))
         return name
 
-    def _placed(self, call: Call):  # type: ignore[no-untyped-def]
+    def _placed(self, call: Call) -> Callable[[exp.Expr], exp.Expr]:
         """Puts a column of the rows in the place of each argument, condition and order of a call."""
         parts = list(call.arguments) + ([call.where] if call.where is not None else [])
         parts += [o.this for o in call.order.expressions] if call.order is not None else []

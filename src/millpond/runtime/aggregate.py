@@ -2,72 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import localcontext
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.contracts.table import WriteTable
 from millpond.errors import TableError
-from millpond.plan.model import Accumulator, AggregatePlan, Final
+from millpond.plan.aggregate_model import AggregatePlan, Final
+from millpond.runtime import moments
 
 # The group of an aggregate without GROUP BY: one row.
 ONE = "g"
+# The number of a group, where its values are kept.
+GROUP_ID = "gid"
 
 
 def with_one_group(partials: pa.Table, plan: AggregatePlan) -> pa.Table:
     """Give an aggregate without GROUP BY its constant group column."""
-    if plan.groups:
+    if plan.keys:
         return partials
     return partials.add_column(0, ONE, pa.array([0] * partials.num_rows, pa.int8()))
 
 
-def group_columns(plan: AggregatePlan) -> tuple[str, ...]:
+def key_columns(plan: AggregatePlan) -> tuple[str, ...]:
     """The key of the companion table."""
-    return plan.groups or (ONE,)
+    return plan.keys or (ONE,)
 
 
-def merge(companion: WriteTable, partials: pa.Table, plan: AggregatePlan) -> pa.Table:
-    """The touched groups with this batch in them, in the companion's columns; not yet written."""
-    groups = list(group_columns(plan))
-    held = companion.lookup(partials.select(groups))
-    where = _positions(partials.select(groups), held.select(groups))
-    before = held.take(where)
-    columns = {name: partials[name] for name in groups}
-    for accumulator in plan.accumulators:
-        columns[accumulator.name] = _merged(accumulator, before[accumulator.name], partials[accumulator.name])
+def merges(plan: AggregatePlan) -> dict[str, str]:
+    """How each column of the companion that is no key is merged."""
+    found = {a.name: a.merge for a in plan.accumulators}
+    return {**found, GROUP_ID: "first"} if plan.kept else found
+
+
+def merge(before: pa.Table, partials: pa.Table, plan: AggregatePlan) -> pa.Table:
+    """The groups of `partials` with what was held of them: `before` has a row for each, of NULLs for a new one."""
+    columns = {name: partials[name] for name in key_columns(plan)}
+    for name, how in merges(plan).items():
+        columns[name] = merged(how, before[name], partials[name])
     return pa.table(columns)
 
 
-def finals(merged: pa.Table, plan: AggregatePlan, types: Mapping[str, pa.DataType]) -> pa.Table:
+def finals(rows: pa.Table, plan: AggregatePlan, types: Mapping[str, pa.DataType]) -> pa.Table:
     """Groups and the user's aggregates, got from the accumulators."""
-    columns = {name: merged[name] for name in group_columns(plan)}
+    columns = {name: rows[name] for name in key_columns(plan)}
     for final in plan.finals:
-        columns[final.name] = _final(final, merged, types[final.name])
+        columns[final.name] = _final(final, rows, types[final.name])
     return pa.table(columns)
 
 
-def _positions(wanted: pa.Table, held: pa.Table) -> pa.Array:
+def positions(wanted: pa.Table, held: pa.Table) -> pa.Array:
     """For each wanted group the row of `held` that has it, or NULL; NULL equals NULL in a group."""
     names = wanted.column_names
     left = pl.from_arrow(wanted)
-    right = pl.from_arrow(held)
+    right = pl.from_arrow(held.select(names))
     assert isinstance(left, pl.DataFrame)
     assert isinstance(right, pl.DataFrame)
     found = left.with_row_index("__l").join(right.with_row_index("__r"), on=names, how="left", nulls_equal=True)
     return found.sort("__l")["__r"].to_arrow().cast(pa.int64())
 
 
-def _merged(accumulator: Accumulator, before: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
-    if accumulator.merge == "sum":
-        return _added(before, now)
-    if pa.types.is_floating(now.type):
-        return _extreme_float(accumulator.merge, before, now)
-    better = pc.less(now, before) if accumulator.merge == "min" else pc.greater(now, before)
-    take_now = pc.or_kleene(pc.is_null(before), pc.fill_null(better, False))
-    return pc.if_else(take_now, now, before)
+def merged(how: str, before: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Two columns of accumulators as one, row by row; NULL is no input yet."""
+    return MERGES[how](before, now)
+
+
+def _first(before: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(pc.is_valid(before), before, now)
+
+
+def _last(before: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(pc.is_valid(now), now, before)
+
+
+def _both(joined: Callable[..., pa.ChunkedArray]) -> Callable[[pa.ChunkedArray, pa.ChunkedArray], pa.ChunkedArray]:
+    """Joined where both are there, else the one that is."""
+    return lambda before, now: pc.coalesce(joined(before, now), now, before)
+
+
+def _extreme(which: str) -> Callable[[pa.ChunkedArray, pa.ChunkedArray], pa.ChunkedArray]:
+    def found(before: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
+        if pa.types.is_floating(now.type):
+            return _extreme_float(which, before, now)
+        better = pc.less(now, before) if which == "min" else pc.greater(now, before)
+        take_now = pc.or_kleene(pc.is_null(before), pc.fill_null(better, False))
+        return pc.if_else(take_now, now, before)
+
+    return found
 
 
 def _added(before: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -91,10 +114,30 @@ def _extreme_float(which: str, before: pa.ChunkedArray, now: pa.ChunkedArray) ->
     return pc.if_else(any_nan, pa.scalar(float("nan"), now.type), pc.max_element_wise(before, now, skip_nulls=True))
 
 
+MERGES: dict[str, Callable[[pa.ChunkedArray, pa.ChunkedArray], pa.ChunkedArray]] = {
+    "sum": _added,
+    "min": _extreme("min"),
+    "max": _extreme("max"),
+    "and": _both(pc.and_),
+    "or": _both(pc.or_),
+    "bit_and": _both(pc.bit_wise_and),
+    "bit_or": _both(pc.bit_wise_or),
+    "bit_xor": _both(pc.bit_wise_xor),
+    "first": _first,
+    "last": _last,
+    "moments": moments.merge_moments,
+    "pairs": moments.merge_pairs,
+}
+
+
 def _final(final: Final, merged: pa.Table, type_: pa.DataType) -> pa.ChunkedArray:
     first = merged[final.accumulators[0]]
     if final.how == "count":
         return pc.fill_null(first, 0).cast(type_)
+    if final.how == "field":
+        return pc.struct_field(first, 0)
+    if final.how in moments.FINALS:
+        return moments.final(final.how, first)
     if final.how == "avg":
         return _average(first, merged[final.accumulators[1]], type_)
     return first.cast(type_)

@@ -11,8 +11,9 @@ from millpond.plan.model import Step
 from millpond.rendering import json_lines
 from millpond.runtime.access import arrow_frame
 from millpond.runtime.batch import Batch
+from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.spark_errors import translate
-from millpond.runtime.steps import BatchRun, run_step
+from millpond.runtime.steps import run_step
 
 # Errors that a row can be blamed for; a full disk or a bug is nobody's.
 BLAMED = ("MP408", "MP701", "MP702")

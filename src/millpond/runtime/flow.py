@@ -15,13 +15,15 @@ from millpond.plan.model import FlowPlan, SourcePlan, Step, StepKind
 from millpond.registry import find
 from millpond.runtime.access import Views
 from millpond.runtime.batch import Batch, read_batch
+from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.blame import run_without_the_guilty
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
-from millpond.runtime.ledger import flow_entry, flow_key, require_agreement
+from millpond.runtime.ledger import FlowEntry, flow_entry, flow_key, require_agreement
 from millpond.runtime.progress import FAILED, FINISHED, RUNNING, STOPPED, WAITING, Meter
 from millpond.runtime.spark_errors import translate
-from millpond.runtime.steps import BatchRun, run_step
+from millpond.runtime.steps import run_step
+from millpond.runtime.watermark import Reached, moved
 from millpond.runtime.work import Work
 
 
@@ -54,7 +56,7 @@ class Flow:
 
     def _tables_written(self) -> tuple[str, ...]:
         written = {s.target for s in self.plan.steps if s.kind is not StepKind.SINK}
-        companions = {s.aggregate.companion for s in self.plan.steps if s.aggregate}
+        companions = {c for s in self.plan.steps if s.aggregate for c in s.aggregate.companions}
         views = {v.name for v in self._context.views_of(written)}
         return tuple(sorted(n.lower() for n in written | companions | views | {DEAD_LETTERS}))
 
@@ -157,14 +159,21 @@ class Flow:
         with self._context.store.begin(locks=self._writes) as tx:
             work = Work(self._context, tx, self._session_views(raw))
             letters = self._context.letters(self.plan.name, self.source)
-            run = BatchRun(self.plan, batch, work, letters)
+            run = BatchRun(self.plan, batch, work, letters, self._reached(batch))
             self._bad_records(run)
             for step in self.plan.steps:
                 self._run_step(run, step)
             work.refresh()
-            tx.put(flow_key(self.plan.id), {"batch": batch.id, "sinks": run.staged})
+            tx.put(flow_key(self.plan.id), FlowEntry(batch.id, tuple(run.staged), run.watermark.after).as_json())
             tx.commit()
         return run.staged
+
+    def _reached(self, batch: Batch) -> Reached:
+        """The watermark before and after a batch, where a window asks for it."""
+        before = flow_entry(self._context.store, self.plan.id).watermark
+        if self.plan.watermark is None or not any(s.aggregate and s.aggregate.window for s in self.plan.steps):
+            return Reached(before, before)
+        return moved(before, self.plan.watermark, batch)
 
     def _run_step(self, run: BatchRun, step: Step) -> None:
         savepoint = run.work.tx.savepoint()

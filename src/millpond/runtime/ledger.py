@@ -15,10 +15,15 @@ FLOW, ONCE, LOAD, DEFINITION = "flow:", "once:", "load:", "definition:"
 
 @dataclass(frozen=True)
 class FlowEntry:
-    """The last batch that is in the tables (-1: none), and what its sinks had to publish."""
+    """The last batch that is in the tables (-1: none), what its sinks had to publish, and how far the flow's watermark
+    has come, in microseconds since the epoch."""
 
     batch: int = -1
     sinks: tuple[dict[str, Any], ...] = ()
+    watermark: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {"batch": self.batch, "sinks": list(self.sinks), "watermark": self.watermark}
 
 
 def flow_key(flow_id: str) -> str:
@@ -28,7 +33,7 @@ def flow_key(flow_id: str) -> str:
 def flow_entry(store: Store, flow_id: str) -> FlowEntry:
     """A flow's entry; that of a new flow says that nothing is done."""
     found = store.get(flow_key(flow_id))
-    return FlowEntry() if found is None else FlowEntry(found["batch"], tuple(found["sinks"]))
+    return FlowEntry() if found is None else FlowEntry(found["batch"], tuple(found["sinks"]), found.get("watermark"))
 
 
 def require_agreement(flow: FlowPlan, entry: FlowEntry, checkpoint: Path) -> None:

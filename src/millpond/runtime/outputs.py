@@ -2,35 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import exp
 
-from millpond.plan.model import AggregatePlan, Final
-from millpond.runtime import aggregate
+from millpond.plan.aggregate_model import AggregatePlan, Final
+from millpond.runtime import aggregate, kept
+from millpond.runtime.access import arrow_frame
+from millpond.runtime.aggregate import GROUP_ID
 from millpond.runtime.evaluate import evaluate
 from millpond.runtime.work import Work
 from millpond.schema import Schema
 
 # Spark: SUM adds ten digits to a decimal, AVG four digits and four places.
 SUM_DIGITS, AVG_DIGITS, DIGITS_MAX = 10, 4, 38
+MERGED = "__merged__"
 
 
 def outputs(work: Work, plan: AggregatePlan, merged: pa.Table, schema: Schema) -> tuple[pa.Table, pa.Array]:
     """The rows of the user's table for the merged groups, and which of them satisfy HAVING."""
-    rows = finals_of(plan, merged)
-    spark = work.views.spark
-    columns = [evaluate(spark, expression, rows) for _, expression in plan.outputs]
+    rows = finals_of(work, plan, merged)
+    expressions = [expression for _, expression in plan.outputs]
+    *columns, keep = _values(work, [*expressions, plan.having or exp.true()], rows)
     table = pa.table(columns, names=list(schema.names)).cast(schema.arrow())
-    if plan.having is None:
-        return table, pa.array([True] * rows.num_rows)
-    keep = pc.fill_null(evaluate(spark, plan.having, rows), False)
-    return table, keep.combine_chunks() if isinstance(keep, pa.ChunkedArray) else keep
+    return table, pc.fill_null(keep, False).combine_chunks()
 
 
-def finals_of(plan: AggregatePlan, merged: pa.Table) -> pa.Table:
-    """The groups and the user's aggregates of merged accumulators."""
+def emitted(work: Work, plan: AggregatePlan, merged: pa.Table) -> pa.Table:
+    """The rows that go on from the merged groups: those that satisfy HAVING, by ORDER BY and LIMIT."""
+    rows = finals_of(work, plan, merged)
+    if plan.order or plan.limit is not None:
+        return work.query(_ordered(plan), given={MERGED: arrow_frame(work.views.session, rows)}).toArrow()
+    expressions = [expression for _, expression in plan.outputs]
+    *columns, keep = _values(work, [*expressions, plan.having or exp.true()], rows)
+    table = pa.table(columns, names=[name for name, _ in plan.outputs])
+    return table.filter(pc.fill_null(keep, False))
+
+
+def keys(work: Work, plan: AggregatePlan, groups: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The key of the user's table for groups: outputs that are groups themselves."""
+    wanted = {name.lower() for name in names}
+    chosen = {name: expression for name, expression in plan.outputs if name.lower() in wanted}
+    columns = _values(work, list(chosen.values()), groups)
+    return pa.table(columns, names=list(chosen)).select(list(names))
+
+
+def finals_of(work: Work, plan: AggregatePlan, merged: pa.Table) -> pa.Table:
+    """The groups and the user's aggregates of merged accumulators and kept values."""
     types = {final.name: _type(final, merged.schema) for final in plan.finals}
-    return aggregate.finals(merged, plan, types)
+    rows = aggregate.finals(merged, plan, types)
+    if plan.kept is None:
+        return rows
+    values = kept.finals(work, plan.kept, merged[GROUP_ID])
+    for name in values.column_names:
+        rows = rows.append_column(name, values[name])
+    return rows
+
+
+def _values(work: Work, expressions: list[exp.Expression], rows: pa.Table) -> list[pa.ChunkedArray]:
+    """One column per expression; those with a subquery are Spark's work, all at once."""
+    if any(e.find(exp.Query) for e in expressions):
+        named = [exp.alias_(e.copy(), f"c{n}", quoted=True) for n, e in enumerate(expressions)]
+        query = exp.Select(expressions=named).from_(_merged_table(), copy=False)
+        found = work.query(query, given={MERGED: arrow_frame(work.views.session, rows)}).toArrow()
+        return list(found.columns)
+    return [evaluate(work.views.spark, expression, rows) for expression in expressions]
+
+
+def _ordered(plan: AggregatePlan) -> exp.Select:
+    named = [exp.alias_(e.copy(), name, quoted=True) for name, e in plan.outputs]
+    query = exp.Select(expressions=named).from_(_merged_table(), copy=False)
+    if plan.having is not None:
+        query = query.where(plan.having.copy(), copy=False)
+    if plan.order:
+        query.set("order", exp.Order(expressions=[e.copy() for e in plan.order]))
+    query.set("limit", plan.limit.copy() if plan.limit is not None else None)
+    return query
+
+
+def _merged_table() -> exp.Table:
+    return exp.Table(this=exp.Identifier(this=MERGED, quoted=True))
 
 
 def _type(final: Final, schema: pa.Schema) -> pa.DataType:

@@ -11,10 +11,13 @@ from sqlglot import exp
 from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
 from millpond.contracts.table import TableSpec
 from millpond.errors import StateError
-from millpond.plan.model import BATCH, AggregatePlan, FlowPlan, SourcePlan, Step, TableKind, TablePlan
-from millpond.runtime import aggregate
+from millpond.plan.aggregate_model import AggregatePlan
+from millpond.plan.model import BATCH, FlowPlan, SourcePlan, Step, StepKind, TableKind, TablePlan
+from millpond.plan.windows import without_windows
 from millpond.runtime.access import Views, arrow_frame
 from millpond.runtime.batch import Batch
+from millpond.runtime.batch_run import BatchRun
+from millpond.runtime.companions import companion_specs
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import SPEC as DEAD_LETTERS_SPEC
 from millpond.runtime.ledger import DEFINITION, LOAD
@@ -22,7 +25,7 @@ from millpond.runtime.progress import MISSING, READY
 from millpond.runtime.relations import spark_text, tables_of
 from millpond.runtime.spark_errors import translate
 from millpond.runtime.spark_types import from_spark_schema
-from millpond.runtime.steps import BatchRun, run_step
+from millpond.runtime.steps import run_step
 from millpond.runtime.work import Work
 from millpond.schema import Column, Schema
 
@@ -36,7 +39,6 @@ class Preparation:
         self._context = context
         self._accept = accept
         self._views = Views(context.spark, context.exchange, "mp_types")
-        self._companions = {s.aggregate.companion for f in context.plan.flows for s in f.steps if s.aggregate}
         self._steps = {s.target.lower(): (f, s) for f in context.plan.flows for s in f.steps if s.target}
 
     def prepare(self) -> None:
@@ -44,7 +46,7 @@ class Preparation:
         self._context.store.create(DEAD_LETTERS_SPEC)
         self._refuse_changes()
         for table in self._context.plan.tables:
-            if table.kind is TableKind.SYSTEM or table.name in self._companions:
+            if table.kind is TableKind.SYSTEM:
                 continue
             if self._must_wait(table):
                 self._context.held.add(table.name.lower())
@@ -52,6 +54,19 @@ class Preparation:
             else:
                 self._context.held.discard(table.name.lower())
                 self._make(table)
+        for flow in self._context.plan.flows:
+            if self._context.plan.source(flow.source).columns is not None:
+                self._make_groups_of(flow)
+
+    def _make_groups_of(self, flow: FlowPlan) -> None:
+        """The companions of groups that have no table of their own: they go to a sink or into another table."""
+        names = {n.lower() for n in self._context.store.names()}
+        for step in flow.steps:
+            held = any(access.table.lower() in self._context.held for access in step.reads)
+            if step.aggregate is None or step.kind is StepKind.AGGREGATE or held:
+                continue
+            if step.aggregate.companion.lower() not in names:
+                self._make_companions(flow, step.aggregate)
 
     def _must_wait(self, table: TablePlan) -> bool:
         """Whether its columns hang on a source that is empty or not there, and that nobody declared."""
@@ -65,8 +80,6 @@ class Preparation:
 
     def _refuse_changes(self) -> None:
         for table in self._context.plan.tables:
-            if table.name in self._companions:
-                continue
             held = self._context.store.get(DEFINITION + table.name.lower())
             if held is None or held == table.definition:
                 continue
@@ -80,7 +93,8 @@ class Preparation:
         self._context.store.drop(table.name)
         step = self._steps.get(table.name.lower())
         if step and step[1].aggregate:
-            self._context.store.drop(step[1].aggregate.companion)
+            for name in step[1].aggregate.companions:
+                self._context.store.drop(name)
         with self._context.store.begin() as tx:
             tx.put(DEFINITION + table.name.lower(), None)
             tx.put(LOAD + table.name.lower(), None)
@@ -92,7 +106,9 @@ class Preparation:
         if is_new:
             self._context.store.create(self._spec(table, step))
         if step and step[1].aggregate and is_new:
-            self._make_companion(step[0], step[1], step[1].aggregate)
+            self._make_companions(step[0], step[1].aggregate)
+            if not step[1].aggregate.keys:
+                self._first_row(step[0], step[1])
         self._context.table_states[table.name.lower()] = MISSING if table.source else READY
         if is_new:
             with self._context.store.begin() as tx:
@@ -103,7 +119,7 @@ class Preparation:
         if _is_settled(table.spec.schema):
             return table.spec
         if step is not None:
-            found = self._analyzed(step[1].query, self._batch_schema(step[0]))
+            found = self._analyzed(without_windows(step[1].query), self._batch_schema(step[0]))
         elif table.query is not None and table.source is not None:
             found = self._analyzed(table.query, _record_schema(self._context.plan.source(table.source)))
         elif table.query is not None:
@@ -115,16 +131,10 @@ class Preparation:
         columns = tuple(Column(n, _storable(c.type)) for n, c in zip(names, found, strict=True))
         return replace(table.spec, schema=Schema(columns, table.spec.schema.key))
 
-    def _make_companion(self, flow: FlowPlan, step: Step, plan: AggregatePlan) -> None:
-        planned = self._context.plan.table(plan.companion)
-        found = planned.spec.schema if planned is not None else Schema(())
-        if not _is_settled(found):
-            found = self._analyzed(plan.partial, self._batch_schema(flow))
-        groups = () if plan.groups else (Column(aggregate.ONE, pa.int8()),)
-        schema = Schema((*groups, *found.columns), aggregate.group_columns(plan))
-        self._context.store.create(TableSpec(plan.companion, schema, null_keys=True, hidden=True))
-        if not plan.groups:
-            self._first_row(flow, step)
+    def _make_companions(self, flow: FlowPlan, plan: AggregatePlan) -> None:
+        batch = self._batch_schema(flow)
+        for spec in companion_specs(self._views, plan, lambda query: self._frame(query, batch)):
+            self._context.store.create(spec)
 
     def _first_row(self, flow: FlowPlan, step: Step) -> None:
         """An aggregate without GROUP BY is one row from the start: that of no input at all."""
@@ -139,16 +149,20 @@ class Preparation:
         return _record_schema(self._context.plan.source(flow.source))
 
     def _analyzed(self, query: exp.Query, batch: Schema | None) -> Schema:
-        """What Spark says a query yields, given relations without rows."""
+        """What Spark says a query yields."""
+        try:
+            return from_spark_schema(self._frame(query, batch).schema)
+        except Exception as error:
+            raise translate(error) from error
+
+    def _frame(self, query: exp.Query, batch: Schema | None) -> DataFrame:
+        """A query over relations without rows."""
         views: dict[str, str] = {}
         for name in tables_of(query):
             schema = batch if name == BATCH else self._context.store.table(name).schema
             assert schema is not None
             views[name] = self._views.frame(name, self._empty(schema))
-        try:
-            return from_spark_schema(self._views.session.sql(spark_text(query, views)).schema)
-        except Exception as error:
-            raise translate(error) from error
+        return self._views.session.sql(spark_text(query, views))
 
     def _empty(self, schema: Schema) -> DataFrame:
         return arrow_frame(self._views.session, schema.arrow().empty_table())

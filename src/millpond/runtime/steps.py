@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,28 +11,15 @@ from pyspark.sql import functions as f
 
 from millpond.contracts.sink import Mark
 from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
-from millpond.plan.model import FlowPlan, Step, StepKind
+from millpond.plan.model import Step, StepKind
 from millpond.rendering import json_lines
-from millpond.runtime import aggregate
-from millpond.runtime.batch import Batch
-from millpond.runtime.dead_letters import Letters
+from millpond.runtime.access import arrow_frame
+from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.folding import apply_change
-from millpond.runtime.outputs import outputs
 from millpond.runtime.relations import ORDER, carry_order
 from millpond.runtime.spark_types import from_spark_schema
-from millpond.runtime.work import Work
+from millpond.runtime.telling import keep_table, rows_to_tell, stage
 from millpond.schema import Column, Schema, type_name
-
-
-@dataclass
-class BatchRun:
-    """One batch of one flow: what its statements share, and what the sinks must publish after the commit."""
-
-    flow: FlowPlan
-    batch: Batch
-    work: Work
-    letters: Letters
-    staged: list[dict[str, Any]] = field(default_factory=list)
 
 
 def run_step(run: BatchRun, step: Step) -> None:
@@ -43,8 +28,11 @@ def run_step(run: BatchRun, step: Step) -> None:
 
 
 def _sink(run: BatchRun, step: Step) -> None:
-    rows = run.work.query(step.query, run.batch.frame)
     mark = Mark(run.flow.id, run.batch.id, step.index)
+    if step.aggregate is not None:
+        stage(run, step, rows_to_tell(run, step), mark)
+        return
+    rows = run.work.query(step.query, run.batch.frame)
     staged = run.work.context.sinks[step.target].stage(rows, mark)
     if staged is not None:
         run.staged.append({"sink": step.target, "staged": staged})
@@ -61,33 +49,6 @@ def _insert(run: BatchRun, step: Step) -> None:
         run.work.mark_changed(step.target)
 
 
-def _aggregate(run: BatchRun, step: Step) -> None:
-    plan = step.aggregate
-    assert plan is not None
-    partials = aggregate.with_one_group(run.work.query(plan.partial, run.batch.frame).toArrow(), plan)
-    companion = run.work.table(plan.companion)
-    partials = partials.cast(companion.schema.arrow())
-    merged = aggregate.merge(companion, partials, plan)
-    companion.upsert(merged)
-    _publish_groups(run, step, merged)
-
-
-def _publish_groups(run: BatchRun, step: Step, merged: pa.Table) -> None:
-    """The user's table gets the touched groups; one that no longer satisfies HAVING leaves."""
-    assert step.aggregate is not None
-    table = run.work.table(step.target)
-    rows, keep = outputs(run.work, step.aggregate, merged, table.schema)
-    if not table.schema.key:
-        changed = table.replace(rows.filter(keep))
-    else:
-        changed = table.upsert(rows.filter(keep))
-        gone = rows.filter(pc.invert(keep))
-        if gone.num_rows:
-            changed += table.delete(keys=gone.select(list(table.schema.key)))
-    if changed:
-        run.work.mark_changed(step.target)
-
-
 def _change(run: BatchRun, step: Step) -> None:
     if apply_change(run.work, step, run.batch.frame):
         run.work.mark_changed(step.target)
@@ -98,7 +59,7 @@ RUNNERS: dict[StepKind, Callable[[BatchRun, Step], None]] = {
     StepKind.INSERT: _insert,
     StepKind.UPSERT: _insert,
     StepKind.APPEND: _insert,
-    StepKind.AGGREGATE: _aggregate,
+    StepKind.AGGREGATE: keep_table,
     StepKind.UPDATE: _change,
     StepKind.DELETE: _change,
 }
@@ -106,12 +67,11 @@ RUNNERS: dict[StepKind, Callable[[BatchRun, Step], None]] = {
 
 def _rows_for_table(run: BatchRun, step: Step, schema: Schema, *, with_defaults: bool) -> pa.Table:
     """The statement's rows in the target's types and in stream order; rows that do not fit go to the dead letters."""
-    ordered = carry_order(step.query)
-    frame = run.work.query(ordered or step.query, run.batch.frame)
+    frame, ordered = _frame_for_table(run, step)
     names = [schema[name].name for name in step.columns]
     frame = frame.toDF(*names, *(ORDER if ordered else ()))
     columns = [schema[name] for name in names]
-    rows = _casted(frame, columns, ordered is not None).toArrow()
+    rows = _casted(frame, columns, ordered).toArrow()
     if ordered:
         rows = rows.sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")])
     given = set(names)
@@ -120,6 +80,16 @@ def _rows_for_table(run: BatchRun, step: Step, schema: Schema, *, with_defaults:
         columns = list(schema)
     good = _reject(run, rows, columns, schema)
     return good.select([c.name for c in columns]).cast(pa.schema([(c.name, c.type) for c in columns]))
+
+
+def _frame_for_table(run: BatchRun, step: Step) -> tuple[DataFrame, bool]:
+    """The statement's rows as Spark gives them, and whether the stream order comes with them."""
+    if step.aggregate is not None:
+        rows = rows_to_tell(run, step)
+        empty = pa.table({c.name: pa.nulls(0, c.type or pa.string()) for c in step.schema})
+        return arrow_frame(run.work.views.session, empty if rows is None else rows), False
+    ordered = carry_order(step.query)
+    return run.work.query(ordered or step.query, run.batch.frame), ordered is not None
 
 
 def _casted(frame: DataFrame, columns: list[Column], ordered: bool) -> DataFrame:

@@ -1,0 +1,57 @@
+"""The hidden tables beside an aggregate: accumulators by group, values seen, values kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from sqlglot import exp
+
+from millpond.contracts.table import TableSpec
+from millpond.plan.aggregate_model import AggregatePlan
+from millpond.runtime.access import Views
+from millpond.runtime.aggregate import GROUP_ID, ONE, key_columns
+from millpond.runtime.kept import NUMBER
+from millpond.runtime.partials import grouped_rows, names, partials
+from millpond.runtime.spark_types import from_spark_schema
+from millpond.schema import Column, Schema
+
+
+def companion_specs(views: Views, plan: AggregatePlan, query: Callable[[exp.Query], DataFrame]) -> Iterator[TableSpec]:
+    """What to make for an aggregate; `query` runs a query over relations without rows, so that Spark tells types."""
+    view = grouped_rows(views, plan, query)
+    found = from_spark_schema(partials(views, plan, view, touched_only=False).schema)
+    keys = tuple(found[name] for name in plan.keys) if plan.keys else (Column(ONE, pa.int8()),)
+    running = tuple(found[a.name] for a in plan.accumulators)
+    numbered = (Column(GROUP_ID, pa.int64()),) if plan.kept else ()
+    yield _spec(plan.companion, (*keys, *running, *numbered), key_columns(plan))
+    for distinct in plan.distincts:
+        columns = (*keys, *_columns(views, view, distinct.arguments))
+        yield _spec(distinct.companion, columns, tuple(c.name for c in columns))
+    if plan.kept is not None:
+        yield _values_spec(plan, _columns(views, view, plan.kept.arguments))
+
+
+def _values_spec(plan: AggregatePlan, arguments: tuple[Column, ...]) -> TableSpec:
+    """Values by the number of their group: as a set, where that is enough and they can be a key, else numbered."""
+    assert plan.kept is not None
+    columns = (Column(GROUP_ID, pa.int64()), *arguments)
+    index = ((GROUP_ID,),)
+    if plan.kept.is_set and not any(c.type is not None and pa.types.is_nested(c.type) for c in arguments):
+        return _spec(plan.kept.companion, columns, tuple(c.name for c in columns), index)
+    return _spec(plan.kept.companion, (Column(NUMBER, pa.int64()), *columns), (NUMBER,), index)
+
+
+def _columns(views: Views, view: str, columns: tuple[str, ...]) -> tuple[Column, ...]:
+    if not columns:
+        return ()
+    return from_spark_schema(views.session.sql(f"SELECT {names(columns)} FROM `{view}`").schema).columns
+
+
+def _spec(
+    name: str, columns: tuple[Column, ...], key: tuple[str, ...], indexes: tuple[tuple[str, ...], ...] = ()
+) -> TableSpec:
+    # A column of nothing but NULL is kept as text.
+    known = (Column(c.name, pa.string()) if c.type is not None and pa.types.is_null(c.type) else c for c in columns)
+    return TableSpec(name, Schema.of(known, key), indexes=indexes, null_keys=True, hidden=True)

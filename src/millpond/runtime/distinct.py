@@ -1,0 +1,46 @@
+"""COUNT(DISTINCT ...): every value is remembered by group, and only one that was not seen before is counted."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.plan.aggregate_model import END, AggregatePlan, DistinctPlan
+from millpond.runtime.access import Views
+from millpond.runtime.aggregate import key_columns, positions, with_one_group
+from millpond.runtime.partials import names
+from millpond.runtime.work import Work
+
+
+def batch_distinct(views: Views, plan: AggregatePlan, distinct: DistinctPlan, view: str) -> pa.Table:
+    """The values of a batch by group, each once; a tuple with a NULL in it is not counted."""
+    conditions = [f"`{name}` IS NOT NULL" for name in distinct.arguments]
+    conditions += [f"`{distinct.where}`"] if distinct.where else []
+    columns = names((*plan.keys, *distinct.arguments))
+    text = f"SELECT DISTINCT {columns} FROM `{view}` WHERE {' AND '.join(conditions)}"
+    return with_one_group(views.session.sql(text).toArrow(), plan)
+
+
+def count_new(work: Work, plan: AggregatePlan, view: str, partials: pa.Table) -> pa.Table:
+    """The partials with the number of values that each group has not had before, which are remembered."""
+    for distinct in plan.distincts:
+        seen = work.table(distinct.companion)
+        values = batch_distinct(work.views, plan, distinct, view).cast(seen.schema.arrow())
+        group = positions(values.select(list(key_columns(plan))), partials)
+        known = positions(values, seen.lookup(values))
+        is_new = pc.and_(pc.is_null(known), pc.is_valid(group))
+        if pc.any(is_new).as_py():
+            seen.upsert(values.filter(is_new))
+        counts = np.bincount(group.filter(is_new).to_numpy(zero_copy_only=False), minlength=partials.num_rows)
+        at = partials.column_names.index(distinct.accumulator)
+        partials = partials.set_column(at, distinct.accumulator, pa.array(counts.astype(np.int64)))
+    return partials
+
+
+def forget(work: Work, plan: AggregatePlan, ended_by: datetime) -> None:
+    """Drop the values of windows that are gone."""
+    for distinct in plan.distincts:
+        work.table(distinct.companion).delete(f"{END} <= ?", [ended_by])
