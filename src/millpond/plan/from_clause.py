@@ -64,7 +64,7 @@ def _nested(binder: Binder, table: exp.Table, scope: Scope, at: Position) -> Non
 def _append(binder: Binder, scope: Scope, item: Item) -> None:
     if scope.item(item.alias) is not None and not item.alias.startswith("_"):
         hint = f"Give one of them another name: {item.alias} AS {item.alias}2."
-        binder.findings.error("MP205", f"FROM has '{item.alias}' twice.", item.place or item.node, hint)
+        binder.findings.error("MP205", f"FROM has '{item.alias}' twice.", item.at, hint)
     scope.items.append(item)
 
 
@@ -77,7 +77,7 @@ def _table(binder: Binder, table: exp.Table, at: Position, number: int) -> Item:
         _label(relation, table),
         _renamed(binder, table, relation.columns),
         table,
-        binder.findings.place(table),
+        binder.findings.place(table) if relation.query is not None else None,
         relation.hidden,
         relation.drivers,
         relation,
@@ -87,9 +87,8 @@ def _table(binder: Binder, table: exp.Table, at: Position, number: int) -> Item:
     if not relation.local:
         binder.readings.append(Reading(relation, item, at.spot))
     if relation.columns is None and relation.unseen:
-        binder.findings.note(
-            "MP221", f"The columns of {item.label} could not be verified: {relation.unseen}.", item.place
-        )
+        message = f"The columns of {item.label} could not be verified: {relation.unseen}."
+        binder.findings.note("MP221", message, item.at, once=("MP221", relation.name))
     _put(table, relation, item)
     return item
 

@@ -14,7 +14,7 @@ from millpond.schema import Column, Schema
 
 @dataclass
 class Item:
-    """One relation of a FROM under its alias. `label` names it in messages and `place` is where it was written;
+    """One relation of a FROM under its alias. `label` names it in messages and `at` says where it was written;
     `columns` is None when they are unknown; `merged` are columns that USING has joined into one; `shown` is False for
     the right side of SEMI and ANTI joins."""
 
@@ -37,6 +37,11 @@ class Item:
     @property
     def loose(self) -> bool:
         return self.columns is None
+
+    @property
+    def at(self) -> exp.Expr | Place:
+        """Where it was written; only what has been put in for something else needs a place of its own."""
+        return self.place or self.node
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ class _Carried:
     """Columns of a bound tree know their type."""
 
     def resolve(self, column: exp.Column) -> pa.DataType | None:
-        found: pa.DataType | None = column.meta_get(TYPE)
-        return found
+        return _carried(column)
 
 
 _CARRIED = _Carried()
@@ -32,13 +31,30 @@ _CARRIED = _Carried()
 def with_type(node: exp.Expr, type_: pa.DataType | None) -> exp.Expr:
     """The node, remembering its type."""
     if type_ is not None:
-        node.meta[TYPE] = type_
+        node.meta[TYPE] = _Held(type_)
     return node
+
+
+class _Held:
+    """A type in a node's meta; copying a tree copies its meta deeply, and a type need not be."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type_: pa.DataType) -> None:
+        self.type = type_
+
+    def __deepcopy__(self, memo: object) -> _Held:
+        return self
+
+
+def _carried(node: exp.Expr) -> pa.DataType | None:
+    held = node.meta_get(TYPE)
+    return held.type if isinstance(held, _Held) else None
 
 
 def type_of(expr: exp.Expr) -> pa.DataType | None:
     """The type of a bound expression, or None when only Spark can tell."""
-    carried: pa.DataType | None = expr.meta_get(TYPE)
+    carried = _carried(expr)
     if carried is not None:
         return carried
     if expr.find(exp.Query, exp.Filter) is not None:
@@ -58,6 +74,6 @@ def _simplified(expr: exp.Expr) -> exp.Expr:
             return as_expression(node.this)
         if not isinstance(node, exp.Query) or isinstance(node.parent, exp.Exists | exp.In | exp.Any | exp.All):
             return node
-        return with_type(exp.column("value"), node.meta_get(TYPE))
+        return with_type(exp.column("value"), _carried(node))
 
     return expr.transform(stand_in)

@@ -45,7 +45,7 @@ def _two_streams(subject: Subject, select: BoundSelect, join: exp.Join, left: It
     side = _side(join)
     if side in ("RIGHT", "FULL"):
         message = f"{side} JOIN of two streams cannot be answered: a missing partner may still come."
-        yield subject.problem("MP218", message, right.place, "Use JOIN, or LEFT JOIN with a time bound.")
+        yield subject.problem("MP218", message, right.at, "Use JOIN, or LEFT JOIN with a time bound.")
         return
     if _is_bounded(select, join, left, right):
         return
@@ -54,10 +54,10 @@ def _two_streams(subject: Subject, select: BoundSelect, join: exp.Join, left: It
     hint = f"Add AND {b} BETWEEN {a} - INTERVAL 10 SECONDS AND {a}"
     if side == "LEFT":
         message += " A LEFT JOIN would have to wait for ever."
-        yield subject.problem("MP203", message, right.place, hint)
+        yield subject.problem("MP203", message, right.at, hint)
     else:
         message += " All events of both would have to be remembered."
-        yield subject.warning("MP203", message, right.place, hint)
+        yield subject.warning("MP203", message, right.at, hint)
 
 
 def _time(item: Item) -> str:
@@ -96,4 +96,4 @@ def _keeps_table(subject: Subject, join: exp.Join, left: list[Item], right: Item
     if kept is None or str(join.args.get("kind") or "").upper() in ("SEMI", "ANTI"):
         return
     message = f"This {side} JOIN emits the unmatched rows of {kept.label} in every batch."
-    yield subject.warning("MP216", message, right.place, "Use JOIN or LEFT JOIN from the stream if that is not meant.")
+    yield subject.warning("MP216", message, right.at, "Use JOIN or LEFT JOIN from the stream if that is not meant.")
