@@ -106,6 +106,10 @@ class Chunks:
         return replace(self, batches=tuple(b for b in batches if b.num_rows))
 
     def _stored_columns(self, rows: Ids, positions: Sequence[int]) -> list[pa.Array]:
+        if len(rows) == 1:
+            which = bisect_right(self._ends, int(rows[0]))
+            place = int(rows[0]) - (self._ends[which - 1] if which else 0)
+            return [self.batches[which].column(p).slice(place, 1) for p in positions]
         if len(self.batches) == 1:
             batch, taken = self.batches[0], pa.array(rows)
             return [batch.column(p).take(taken) for p in positions]
