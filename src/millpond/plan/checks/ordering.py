@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sqlglot import exp
+
 from millpond.errors import Problem
 from millpond.plan.checks.subject import Subject
 from millpond.plan.model import StepKind
@@ -11,6 +13,7 @@ from millpond.sql.statements import CreateTable
 
 
 def check(subject: Subject) -> Iterator[Problem]:
+    yield from _positions(subject)
     for planned in subject.planned:
         if not isinstance(planned.statement, CreateTable) or planned.bound is None:
             continue
@@ -21,3 +24,14 @@ def check(subject: Subject) -> Iterator[Problem]:
         elif clauses.get("order") is not None and clauses.get("limit") is None:
             message = f"ORDER BY does nothing here: table '{name}' has no order."
             yield subject.warning("MP223", message, clauses["order"], "Order the query that reads it.")
+
+
+def _positions(subject: Subject) -> Iterator[Problem]:
+    """ORDER BY 3 counts within the SELECT list."""
+    for _, select in subject.selects():
+        order = select.node.args.get("order")
+        for ordered in order.expressions if order is not None and select.outputs is not None else ():
+            value, count = ordered.this, len(select.outputs or ())
+            if isinstance(value, exp.Literal) and value.is_int and not 1 <= int(value.this) <= count:
+                message = f"ORDER BY {value.this} counts beyond the {count} of the SELECT list."
+                yield subject.problem("MP210", message, value, "Count from 1.")
