@@ -145,7 +145,7 @@ def conditionals(kind: str) -> list[str]:
 LEAVES: dict[str, tuple[str, ...]] = {
     "whole": (*WHOLES, "1", "0", "-7", "2", "10000000000", "3", "NULL", "12345", "2Y", "st.x"),
     "decimal": (*DECIMALS, *DECIMALS, "1.5", "0.00", "-2.345", "100.0", "0.001", "12345678901234567890"),
-    "double": ("f8", "g8", "1.5D", "2D", "1e2", "-0.5D", "f4", "0D"),
+    "double": ("f8", "g8", "1.5D", "2D", "1e2", "-0.5D", "f4", "0D", "1.1F"),
     "text": ("s", "t", "'a'", "'Ab c'", "''", "'x'", "NULL", "ns", "st.y"),
     "date": ("dt", "du", "DATE '2024-02-29'", "DATE '1999-12-31'"),
     "time": ("ts", "tu", "TIMESTAMP '2024-02-29 12:34:56.789'", "TIMESTAMP '1960-01-31'"),
@@ -213,6 +213,8 @@ FORMS: dict[str, tuple[str, ...]] = {
         "CAST(ns AS DOUBLE)",
         "CAST({whole} AS FLOAT)",
         "CAST({double} AS FLOAT)",
+        "CAST({decimal} AS FLOAT)",
+        "{cast}(ns AS FLOAT)",
         "{extreme}({double}, {double})",
         "round(f8, {places})",
         *conditionals("double"),

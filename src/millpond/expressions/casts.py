@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -12,8 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.expressions import texts
-from millpond.expressions.coercion import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, FLOATS, INTEGERS, STRING, VOID
-from millpond.expressions.decimals import fitted, rescale, unscaled
+from millpond.expressions.coercion import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOATS,
+    INTEGERS,
+    PRECISION_MAX,
+    STRING,
+    VOID,
+)
+from millpond.expressions.decimals import DOUBLE_DIGITS, fitted, nearest_single, rescale, spelled, unscaled
 from millpond.expressions.failures import NotCompilable, RowError
 from millpond.expressions.frames import NO_ROWS, Datum, Frame, Node
 from millpond.expressions.times import DAY_US, as_text, from_numbers, numbers, timestamp_text
@@ -134,10 +146,14 @@ def _decimal_to_whole(array: pa.Array, target: pa.DataType) -> Converted:
 
 def _decimal_to_double(array: pa.Array, target: pa.DataType) -> Converted:
     # Arrow's own conversion is not always the nearest double; one division of exact numbers is, and so is Python's.
-    if array.type.precision <= DIGITS_ALIKE:
+    if array.type.precision <= DOUBLE_DIGITS:
         exact = unscaled(array).astype(np.float64) / 10.0**array.type.scale
         return pa.array(exact, mask=array.is_null().to_numpy(zero_copy_only=False)), None
     return pa.array([None if v is None else float(v) for v in array.to_pylist()], target), None
+
+
+def _decimal_to_single(array: pa.Array, target: pa.DataType) -> Converted:
+    return pa.array([None if v is None else nearest_single(v) for v in array.to_pylist()], target), None
 
 
 def _float_to_decimal(array: pa.Array, target: pa.DataType) -> Converted:
@@ -146,33 +162,39 @@ def _float_to_decimal(array: pa.Array, target: pa.DataType) -> Converted:
     for value in array.cast(DOUBLE).to_pylist():
         # Spark makes NULL of NaN and infinity here, even under ANSI rules.
         known = value is not None and np.isfinite(value)
-        fit = fitted(_spelled(value), target) if known else None
+        fit = _nearest_decimal(value, target) if known else None
         found.append(fit)
         failed.append(bool(known and fit is None))
     return pa.array(found, target), pa.array(failed)
 
 
-DIGITS_ALIKE = 15
-
-
-def _spelled(value: float) -> Decimal:
-    """The decimal spelling of a double; beyond 15 digits older Javas spell some doubles longer than needed."""
-    found = Decimal(repr(value))
-    if len(found.as_tuple().digits) > DIGITS_ALIKE:
-        raise NotCompilable("a double of more than 15 digits as text")
-    return found
+def _nearest_decimal(value: float, target: pa.DataType) -> Decimal | None:
+    """A double in a decimal type; only between the two ends does it matter how Java spells it."""
+    if abs(value) >= 10.0**PRECISION_MAX:
+        return None
+    if abs(value) < 10.0 ** -(target.scale + 1):
+        return Decimal(0)
+    return fitted(spelled(value), target)
 
 
 def _float_to_text(array: pa.Array, target: pa.DataType) -> Converted:
     return pa.array([None if v is None else _java_spelling(v) for v in array.to_pylist()], target), None
 
 
+_JAVA_WORDS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+# Between these Java writes no exponent.
+PLAIN_MIN, PLAIN_MAX = 1e-3, 1e7
+
+
 def _java_spelling(value: float) -> str:
-    """A double as Java writes it, for numbers it writes without an exponent."""
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        _spelled(value)
+    """A double as Java writes it."""
+    if not math.isfinite(value):
+        return _JAVA_WORDS[repr(value)]
+    exact = spelled(value)
+    if value == 0 or PLAIN_MIN <= abs(value) < PLAIN_MAX:
         return repr(value)
-    raise NotCompilable("a double that Java writes with an exponent")
+    digits = "".join(map(str, exact.as_tuple().digits)).rstrip("0")
+    return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:] or '0'}E{exact.adjusted()}"
 
 
 def _to_boolean(array: pa.Array, _: pa.DataType) -> Converted:
@@ -296,12 +318,14 @@ CONVERSIONS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], 
     (_decimal, _decimal, Conversion(_decimal_to_decimal)),
     (_decimal, _whole, Conversion(_decimal_to_whole)),
     (_decimal, _is(DOUBLE), Conversion(_decimal_to_double, fallible=False)),
+    (_decimal, _is(pa.float32()), Conversion(_decimal_to_single, fallible=False)),
     (_decimal, _is(BOOLEAN), Conversion(_to_boolean, fallible=False)),
     (_decimal, _is(STRING), Conversion(_decimal_to_text, fallible=False)),
     (_is(BOOLEAN), _decimal, Conversion(_boolean_to_decimal)),
     (_is(BOOLEAN), _is(*INTEGERS, *FLOATS, STRING), Conversion(_boolean_to_number, fallible=False)),
     (_is(STRING), _whole, Conversion(_parsed(lambda target: texts.whole(target.bit_width)))),
     (_is(STRING), _is(DOUBLE), Conversion(_parsed(lambda _: texts.double))),
+    (_is(STRING), _is(pa.float32()), Conversion(_parsed(lambda _: texts.single))),
     (_is(STRING), _decimal, Conversion(_parsed(_read_decimal))),
     (_is(STRING), _is(BOOLEAN), Conversion(_parsed(lambda _: texts.boolean))),
     (_is(STRING), _is(DATE), Conversion(_parsed(lambda _: texts.day))),

@@ -178,14 +178,45 @@ def whole_rounder(site: Site, places: int, ties: str) -> Run:
     return elementwise(one, type_)
 
 
+# Every whole number of so many digits is a double of its own.
+DOUBLE_DIGITS = 15
+# Java before 19 writes some doubles beyond these with more digits than they need.
+SPELLED_MIN, SPELLED_MAX = 1e-9, 1e16
+
+
+def spelled(value: float) -> Decimal:
+    """The shortest decimal number that is read as this double; Spark takes a double's digits from its spelling."""
+    if value and not SPELLED_MIN <= abs(value) < SPELLED_MAX:
+        raise NotCompilable("the digits of a very large or very small double")
+    return Decimal(repr(value))
+
+
+def nearest_single(exact: Decimal) -> float:
+    """The float nearest to a decimal number; going there through a double could round twice."""
+    double = float(exact)
+    with np.errstate(over="ignore"):
+        guess = np.float32(double)
+    if Decimal(double) == exact or not np.isfinite(guess):
+        return float(guess)
+    near = (guess, np.nextafter(guess, np.float32(-np.inf)), np.nextafter(guess, np.float32(np.inf)))
+
+    def distance(one: np.float32) -> tuple[Decimal, int]:
+        # Of two that are equally near, the even one.
+        return EXACT.abs(EXACT.subtract(Decimal(float(one)), exact)), int(one.view(np.int32)) & 1
+
+    return float(min(near, key=distance))
+
+
 def float_rounder(places: int, ties: str) -> Callable[..., float]:
-    """ROUND of a double, by its shortest decimal spelling as Spark does it."""
+    """ROUND of a double, by its spelling."""
     unit = Decimal(1).scaleb(-places)
 
     def one(value: float, *_: int) -> float:
-        if math.isnan(value) or math.isinf(value):
+        if not math.isfinite(value) or (places >= 0 and abs(value) >= SPELLED_MAX):
             return value
-        exact = Decimal(repr(value))
+        if abs(value) < 10.0 ** -(places + 1):
+            return 0.0
+        exact = spelled(value)
         exponent = exact.as_tuple().exponent
         if isinstance(exponent, int) and -exponent > places:
             exact = exact.quantize(unit, rounding=TIES[ties], context=EXACT)

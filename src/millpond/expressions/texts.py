@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal, InvalidOperation
 
-from millpond.expressions.decimals import EXACT
+from millpond.expressions.decimals import EXACT, nearest_single
 from millpond.expressions.failures import NotCompilable
 
 # What Spark trims around a value: blanks and control characters.
@@ -24,7 +25,8 @@ _TIMESTAMP = re.compile(
     r"([+-]?[0-9]{4,6})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
     r"(?:[ T]([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?)?)?\s*(Z|UTC|[+-][0-9]{1,2}:[0-9]{2})?)?)?)?"
 )
-_SUSPECT = re.compile(r".*[0-9].*:.*|.*[A-Za-z/].*", re.DOTALL)
+# Without a digit nothing is a time; with these, it may be one in a format not read here: a zone by name, a bare time.
+_SUSPECT = re.compile(r"(?=.*[0-9]).*[A-Za-z/:].*", re.DOTALL)
 
 
 class Malformed(Exception):
@@ -53,6 +55,12 @@ def double(text: str) -> float:
     if re.search(r"[0-9]", trimmed) and re.search(r"[dDfFxXpP]", trimmed):
         raise NotCompilable("a number with a suffix or in hexadecimal digits")
     raise Malformed
+
+
+def single(text: str) -> float:
+    """The nearest FLOAT, not the one nearest to the nearest DOUBLE."""
+    near = double(text)
+    return nearest_single(Decimal(text.strip(_AROUND))) if math.isfinite(near) and near else near
 
 
 def decimal(text: str) -> Decimal:
