@@ -101,19 +101,19 @@ class Preparation:
             tx.commit()
 
     def _make(self, table: TablePlan) -> None:
-        is_new = table.name.lower() not in {n.lower() for n in self._context.store.names()}
+        self._context.table_states[table.name.lower()] = MISSING if table.source else READY
+        # The definition is written last: without it a crash came in between, and everything is made that is missing.
+        if self._context.store.get(DEFINITION + table.name.lower()) is not None:
+            return
         step = self._steps.get(table.name.lower()) if table.kind is TableKind.AGGREGATE else None
-        if is_new:
-            self._context.store.create(self._spec(table, step))
-        if step and step[1].aggregate and is_new:
+        self._context.store.create(self._spec(table, step))
+        if step and step[1].aggregate:
             self._make_companions(step[0], step[1].aggregate)
             if not step[1].aggregate.keys:
                 self._first_row(step[0], step[1])
-        self._context.table_states[table.name.lower()] = MISSING if table.source else READY
-        if is_new:
-            with self._context.store.begin() as tx:
-                tx.put(DEFINITION + table.name.lower(), table.definition)
-                tx.commit()
+        with self._context.store.begin() as tx:
+            tx.put(DEFINITION + table.name.lower(), table.definition)
+            tx.commit()
 
     def _spec(self, table: TablePlan, step: tuple[FlowPlan, Step] | None) -> TableSpec:
         if _is_settled(table.spec.schema):
