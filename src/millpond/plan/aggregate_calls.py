@@ -90,13 +90,14 @@ def kept_text(call: Call, replaced: exp.Expr, arguments: tuple[str, ...], where:
     over columns of the kept values, `arguments` and `where` are these columns."""
     if not depends_on_order(call):
         return render(replaced)
-    if call.name in _TEXTS:
-        inside = f"{call.name}({', '.join(arguments)}) WITHIN GROUP (ORDER BY n)"
-        return inside + (f" FILTER (WHERE {where})" if where else "")
-    skips_nulls = call.ignores_nulls or call.name in _LISTS
+    skips_nulls = call.ignores_nulls or call.name not in BY_ORDER
     conditions = [c for c in (where, f"{arguments[0]} IS NOT NULL" if skips_nulls else None) if c]
     only = f" FILTER (WHERE {' AND '.join(conditions)})" if conditions else ""
+    if call.name in BY_ORDER:
+        pick = "min_by" if call.name == "first" else "max_by"
+        return f"{pick}(struct({arguments[0]} AS v), n){only}.v"
+    values = f"transform(array_sort(collect_list(struct(n, {arguments[0]} AS v)){only}), e -> e.v)"
     if call.name in _LISTS:
-        return f"transform(array_sort(collect_list(struct(n, {arguments[0]} AS v)){only}), e -> e.v)"
-    pick = "min_by" if call.name == "first" else "max_by"
-    return f"{pick}(struct({arguments[0]} AS v), n){only}.v"
+        return values
+    # Not LISTAGG ... WITHIN GROUP (ORDER BY n): beside DISTINCT aggregates Spark 4.2 fails on it.
+    return f"IF(count(n){only} = 0, NULL, array_join({values}, {', '.join(arguments[1:]) or repr('')}))"

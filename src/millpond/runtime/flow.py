@@ -6,9 +6,11 @@ import threading
 import time
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from millpond.contracts.sink import Mark
 from millpond.contracts.source import StreamReader
 from millpond.errors import FlowError, MillpondError
 from millpond.plan.model import FlowPlan, SourcePlan, Step, StepKind
@@ -19,10 +21,12 @@ from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.blame import run_without_the_guilty
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
+from millpond.runtime.idle import Idle, windowed
 from millpond.runtime.ledger import FlowEntry, flow_entry, flow_key, require_agreement
 from millpond.runtime.progress import FAILED, FINISHED, RUNNING, STOPPED, WAITING, Meter
 from millpond.runtime.spark_errors import translate
 from millpond.runtime.steps import run_step
+from millpond.runtime.telling import tell_closed
 from millpond.runtime.watermark import Reached, moved
 from millpond.runtime.work import Work
 
@@ -49,6 +53,9 @@ class Flow:
         self._stopping = False
         self._fed = threading.Event()
         self._writes = self._tables_written()
+        # One at a time: a batch, or windows of a silent stream that close.
+        self._turn = threading.Lock()
+        self._idle = Idle(plan)
 
     @property
     def folder(self) -> str:
@@ -67,6 +74,7 @@ class Flow:
         require_agreement(self.plan, flow_entry(self._context.store, self.plan.id), folder / "checkpoint")
         plugin = find("source", self.source.type)
         self.reader = plugin.open_stream(self.source.spec, folder / "source")
+        self._idle.heard(flow_entry(self._context.store, self.plan.id).watermark)
 
     def catch_up(self, *, drain: bool) -> None:
         """Take what the source holds now, then return; `drain`: a bounded source gives all it has."""
@@ -130,7 +138,8 @@ class Flow:
         if self._stopping or not self._gate.acquire(blocking=False):
             raise Stopping
         try:
-            self._run_batch(raw, batch_id)
+            with self._turn:
+                self._run_batch(raw, batch_id)
         except Exception as error:
             self._failed(error)
             raise
@@ -152,6 +161,7 @@ class Flow:
         for entry in staged:
             self._context.sinks[entry["sink"]].publish(entry["staged"])
         self.reader.committed(batch_id)
+        self._idle.heard(flow_entry(self._context.store, self.plan.id).watermark)
         self.meter.add(batch.rows + batch.bad.num_rows, time.monotonic() - started)
 
     def _commit(self, batch: Batch, raw: DataFrame) -> list[dict[str, Any]]:
@@ -171,9 +181,39 @@ class Flow:
     def _reached(self, batch: Batch) -> Reached:
         """The watermark before and after a batch, where a window asks for it."""
         before = flow_entry(self._context.store, self.plan.id).watermark
-        if self.plan.watermark is None or not any(s.aggregate and s.aggregate.window for s in self.plan.steps):
+        if self.plan.watermark is None or not windowed(self.plan):
             return Reached(before, before)
-        return moved(before, self.plan.watermark, batch)
+        return moved(self._idle.reached() or before, self.plan.watermark, batch)
+
+    def rest(self) -> None:
+        """Close the windows of a stream that has been silent for its 'idle.timeout'; called by the poller."""
+        if self.state != RUNNING or not self._idle.is_due() or not self._turn.acquire(blocking=False):
+            return
+        try:
+            reached = self._idle.reached()
+            if reached is not None:
+                self._close_windows(reached)
+        except Exception as error:
+            self._failed(error)
+        finally:
+            self._turn.release()
+
+    def _close_windows(self, reached: int) -> None:
+        """A commit without a batch: nothing is read, the watermark has gone on."""
+        entry = flow_entry(self._context.store, self.plan.id)
+        with self._context.store.begin(locks=self._writes) as tx:
+            work = Work(self._context, tx, Views(self._context.spark, self._context.exchange, "mp_idle"))
+            batch = Batch(entry.batch, self._context.spark().range(0).toDF("id"), 0, pa.table({}))
+            letters = self._context.letters(self.plan.name, self.source)
+            run = BatchRun(self.plan, batch, work, letters, Reached(entry.watermark, reached))
+            marks = [Mark(f"{self.plan.id}-idle-{reached}", entry.batch, s.index) for s in windowed(self.plan)]
+            if not any([tell_closed(run, s, m) for s, m in zip(windowed(self.plan), marks, strict=True)]):
+                return
+            work.refresh()
+            tx.put(flow_key(self.plan.id), FlowEntry(entry.batch, tuple(run.staged), reached).as_json())
+            tx.commit()
+        for staged in run.staged:
+            self._context.sinks[staged["sink"]].publish(staged["staged"])
 
     def _run_step(self, run: BatchRun, step: Step) -> None:
         savepoint = run.work.tx.savepoint()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.contracts.table import Transaction
 from millpond.plan.aggregate_model import END, START, AggregatePlan
 from millpond.plan.model import Step, StepKind
 from millpond.runtime import aggregate, distinct, kept, late
@@ -103,13 +104,10 @@ def _fold_sessions(run: BatchRun, step: Step, view: str, batch: pa.Table) -> Fol
     return Folded(sessions, pa.array([True] * sessions.num_rows), joined.replaced)
 
 
-def ended(work: Work, plan: AggregatePlan, until_us: int) -> pa.Table:
+def ended(tx: Transaction, plan: AggregatePlan, until_us: int) -> pa.Table:
     """The windows that ended by a moment, in the order in which they did."""
-    return (
-        work.table(plan.companion)
-        .find(f"{END} <= ?", [at(until_us)])
-        .sort_by([(END, "ascending"), (START, "ascending")])
-    )
+    windows = tx.table(plan.companion).find(f"{END} <= ?", [at(until_us)])
+    return windows.sort_by([(END, "ascending"), (START, "ascending")])
 
 
 def forget(work: Work, plan: AggregatePlan, windows: pa.Table, until_us: int) -> None:

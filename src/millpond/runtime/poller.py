@@ -37,6 +37,7 @@ class Poller:
         while not self._stop.wait(TICK_S):
             for flow in self._flows:
                 flow.watch()
+                flow.rest()
                 if flow.reader is not None and self._is_due(id(flow), flow.reader.interval_s):
                     flow.poll()
             for loader in self._loaders:

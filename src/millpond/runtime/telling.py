@@ -82,12 +82,13 @@ def stage(run: BatchRun, step: Step, rows: pa.Table | None, mark: Mark) -> None:
         run.staged.append({"sink": step.target, "staged": staged})
 
 
-def tell_closed(run: BatchRun, step: Step, mark: Mark) -> None:
-    """Close windows without a batch, when the watermark has gone on by itself."""
-    if step.kind is StepKind.SINK:
-        stage(run, step, _closed_rows(run, step), mark)
-    else:
-        close(run, step)
+def tell_closed(run: BatchRun, step: Step, mark: Mark) -> bool:
+    """Close windows without a batch, when the watermark has gone on by itself; whether there were any."""
+    if step.kind is not StepKind.SINK:
+        return close(run, step)
+    rows = _closed_rows(run, step)
+    stage(run, step, rows, mark)
+    return rows is not None
 
 
 def _closed_rows(run: BatchRun, step: Step) -> pa.Table | None:
@@ -96,7 +97,7 @@ def _closed_rows(run: BatchRun, step: Step) -> pa.Table | None:
     assert plan is not None
     if reached is None:
         return None
-    windows = grouping.ended(run.work, plan, reached)
+    windows = grouping.ended(run.work.tx, plan, reached)
     if not windows.num_rows:
         return None
     rows = emitted(run.work, plan, windows)
@@ -104,22 +105,22 @@ def _closed_rows(run: BatchRun, step: Step) -> pa.Table | None:
     return rows
 
 
-def close(run: BatchRun, step: Step) -> None:
-    """Let go of windows that take no more rows; with 'retention' they leave the table too when it is over."""
+def close(run: BatchRun, step: Step) -> bool:
+    """Let go of windows that take no more rows; with 'retention' they leave the table too when it is over. Whether
+    there were any."""
     plan, reached = step.aggregate, run.watermark.after
     assert plan is not None
     if plan.window is None or reached is None:
-        return
+        return False
     retention = late.retention_us(run, step)
     until = late.closed_until(run, step, reached) if retention is None else reached - retention
-    if until is None:
-        return
-    windows = grouping.ended(run.work, plan, until)
-    if not windows.num_rows:
-        return
+    windows = None if until is None else grouping.ended(run.work.tx, plan, until)
+    if until is None or windows is None or not windows.num_rows:
+        return False
     if retention is not None:
         _drop(run, step, windows)
     grouping.forget(run.work, plan, windows, until)
+    return True
 
 
 def _drop(run: BatchRun, step: Step, windows: pa.Table) -> None:

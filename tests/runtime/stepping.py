@@ -1,0 +1,83 @@
+"""An app whose batches a test hands over one by one: the real flow with its commit, without Spark's streaming."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.contracts.source import BAD, ORDER_MAJOR, ORDER_MINOR, RAW
+from millpond.runtime.access import arrow_frame
+from millpond.runtime.planning import plan_text
+from millpond.runtime.progress import RUNNING
+from millpond.runtime.running import Running
+from millpond.testing.sql_files import sink_lines
+
+
+class Given:
+    """A reader whose batches are records already."""
+
+    interval_s = 1.0
+
+    def records(self, batch: Any) -> Any:
+        return batch
+
+    def size_hint(self, batch: Any) -> int:
+        return 0
+
+    def committed(self, batch_id: int) -> None:
+        return None
+
+
+class Stepper:
+    """Feeds the first flow of an app; `restart` leaves everything that is only in memory behind."""
+
+    def __init__(self, sql: str, folder: Path, spark: Any) -> None:
+        self._sql, self._folder, self._spark = sql, folder, spark
+        self._next = 0
+        self._open()
+
+    def _open(self) -> None:
+        plan = plan_text(self._sql, base=self._folder)
+        assert not plan.errors, "\n".join(map(str, plan.errors))
+        assert not plan.not_yet, "\n".join(map(str, plan.not_yet))
+        self._running = Running(plan, self._folder / "state", self._spark, io.StringIO(), lambda: plan)
+        self._running.prepare(accept=False)
+        self.flow = self._running.flows[0]
+        self.flow.reader = Given()  # type: ignore[assignment]
+        self.flow.state = RUNNING
+
+    def feed(self, rows: Sequence[dict[str, Any]]) -> None:
+        """One batch; the rows are in stream order."""
+        source = self.flow.source
+        assert source.columns is not None
+        columns = {c.name: pa.array([r.get(c.name) for r in rows], c.type) for c in source.columns}
+        columns |= {c.name: pa.nulls(len(rows), c.type) for c in source.hidden}
+        columns |= {ORDER_MAJOR: pa.array([self._next] * len(rows), pa.int64())}
+        columns |= {ORDER_MINOR: pa.array(range(len(rows)), pa.int64())}
+        columns |= {BAD: pa.nulls(len(rows), pa.string()), RAW: pa.nulls(len(rows), pa.binary())}
+        self.flow._on_batch(arrow_frame(self._spark, pa.table(columns)), self._next)
+        self._next += 1
+
+    def restart(self) -> None:
+        self.close()
+        self._open()
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """A table's rows."""
+        return list(self._running.context.store.table(table).to_arrow().to_pylist())
+
+    def tables(self) -> tuple[str, ...]:
+        """All tables, hidden ones too."""
+        return self._running.context.store.names()
+
+    def sink(self, folder: str) -> list[dict[str, Any]]:
+        """What a sink of JSON lines has got, in order."""
+        return [json.loads(line) for line in sink_lines(self._folder / folder)]
+
+    def close(self) -> None:
+        self._running.close(stop_spark=False)
