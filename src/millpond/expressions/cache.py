@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from millpond.expressions.compile import Compiled, compile_expression
 from millpond.expressions.failures import NotCompilable
-from millpond.expressions.parameters import Shape, constant, matched, shape
+from millpond.expressions.parameters import Shape, constant, shape
 from millpond.schema import Schema
 from millpond.sql.parser import parse_expression
 
@@ -46,9 +46,7 @@ def parsed(text: str) -> exp.Expression:
 
 @lru_cache(COMPILED_MAX)
 def _compiled(text: str, schema: Schema, _: Shape, parameters: _Unkeyed) -> Compiled | str:
-    tree = parsed(text)
-    matched(tree, parameters.values)
     try:
-        return compile_expression(tree, schema, parameters.values)
+        return compile_expression(parsed(text), schema, parameters.values)
     except NotCompilable as refusal:
         return str(refusal)

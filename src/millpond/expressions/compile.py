@@ -17,7 +17,7 @@ from millpond.expressions.failures import NotCompilable, RowError, row_failed
 from millpond.expressions.frames import NO_ROWS, Datum, Frame, Node, as_array, run_strict
 from millpond.expressions.kernels import Kernel, Site, SpecialForm
 from millpond.expressions.names import Names, resolve
-from millpond.expressions.parameters import Shape, matched, placeholders, scalar, shape
+from millpond.expressions.parameters import Shape, counted, placeholders, scalar, shape
 from millpond.expressions.rules import Operand
 from millpond.expressions.signatures import signature
 from millpond.expressions.terms import Call, Constant, Interval, Parameter, Reference, Term
@@ -58,7 +58,7 @@ class Compiled:
         Raises TableError MP408 when a row makes it fail, and NotCompilable when a value is outside of what Arrow
         and Spark agree on: then Spark must evaluate it.
         """
-        values = matched(self.expression, parameters)
+        values = counted(len(self._shape), parameters)
         if shape(values) != self._shape:
             again = compile_expression(self.expression, self.schema, parameters, self.names)
             return again.evaluate(table, parameters, now=now)
@@ -66,9 +66,9 @@ class Compiled:
         scalars = [scalar(v) for v in values]
         if isinstance(table, pa.RecordBatch):
             return self._batch(table, scalars, moment)
-        batches = table.select(self._positions(table.schema)).to_batches() if self.columns else []
         if not self.columns:
             return pa.chunked_array([self._run(Frame(table.num_rows, _no_column, scalars, moment))], self.type)
+        batches = table.select(self._positions(table.schema)).to_batches()
         return pa.chunked_array([self._batch(b, scalars, moment) for b in batches], self.type)
 
     def _positions(self, schema: pa.Schema) -> list[int]:
@@ -76,7 +76,8 @@ class Compiled:
         return [found[name.lower()] for name in self.columns]
 
     def _batch(self, batch: pa.RecordBatch, parameters: Sequence[pa.Scalar], now: datetime) -> pa.Array:
-        columns = [_plain_array(batch.column(place)) for place in self._positions(batch.schema)]
+        arrays = [batch.column(place) for place in self._positions(batch.schema)]
+        columns = [_declared(a, self.schema[name].type) for a, name in zip(arrays, self.columns, strict=True)]
         return self._run(Frame(batch.num_rows, columns.__getitem__, parameters, now))
 
     def _run(self, frame: Frame) -> pa.Array:
@@ -89,8 +90,9 @@ def _no_column(position: int) -> pa.Array:
     raise AssertionError(f"column {position} of an expression without columns")
 
 
-def _plain_array(array: pa.Array) -> pa.Array:
-    wanted = plain(array.type)
+def _declared(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The array in the layout that the expression was compiled for."""
+    wanted = plain(type_)
     return array if array.type == wanted else array.cast(wanted)
 
 
@@ -102,8 +104,9 @@ def compile_expression(
     The types of the parameters decide what is compiled; other values of the same types may be given to `evaluate`.
     `names` says what a qualified name such as `u.tier` means; see names.py.
     """
-    constants = matched(expr, parameters)
-    compiler = _Compiler(schema, names, constants, placeholders(expr))
+    positions = placeholders(expr)
+    constants = counted(len(positions), parameters)
+    compiler = _Compiler(schema, names, constants, positions)
     node = compiler.node(read(expr))
     return Compiled(expr, node.type, tuple(compiler.columns), schema, names, node, shape(constants))
 

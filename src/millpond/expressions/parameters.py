@@ -85,8 +85,12 @@ def placeholders(expr: exp.Expression) -> dict[int, int]:
 
 
 def matched(expr: exp.Expression, parameters: Sequence[object]) -> tuple[Constant, ...]:
-    """The parameters as literals, after checking that there are as many as the text asks for."""
-    wanted = len(placeholders(expr))
+    """The parameters of an expression as literals; MP411 unless there is one for each `?`."""
+    return counted(len(placeholders(expr)), parameters)
+
+
+def counted(wanted: int, parameters: Sequence[object]) -> tuple[Constant, ...]:
+    """The parameters as literals; MP411 unless there are as many as wanted."""
     if wanted != len(parameters):
         raise TableError(
             "MP411",
