@@ -58,10 +58,8 @@ class Chunks:
 
     def values(self, row: int, positions: Sequence[int]) -> tuple[Any, ...]:
         """Some columns of one row as Python values."""
-        which = bisect_right(self._ends, row)
-        batch = self.batches[which]
-        row -= self._ends[which - 1] if which else 0
-        return tuple(self._value(p, batch.column(p)[row]) for p in positions)
+        batch, place = self._find(row)
+        return tuple(self._value(p, batch.column(p)[place]) for p in positions)
 
     def table(self, rows: Ids, positions: Sequence[int]) -> pa.Table:
         """Some columns of some rows as a table."""
@@ -105,11 +103,15 @@ class Chunks:
             batches = [pa.concat_batches(batches)] if batches else []
         return replace(self, batches=tuple(b for b in batches if b.num_rows))
 
+    def _find(self, row: int) -> tuple[pa.RecordBatch, int]:
+        """The batch of a row, and its place there."""
+        which = bisect_right(self._ends, row)
+        return self.batches[which], row - (self._ends[which - 1] if which else 0)
+
     def _stored_columns(self, rows: Ids, positions: Sequence[int]) -> list[pa.Array]:
         if len(rows) == 1:
-            which = bisect_right(self._ends, int(rows[0]))
-            place = int(rows[0]) - (self._ends[which - 1] if which else 0)
-            return [self.batches[which].column(p).slice(place, 1) for p in positions]
+            one, place = self._find(int(rows[0]))
+            return [one.column(p).slice(place, 1) for p in positions]
         if len(self.batches) == 1:
             batch, taken = self.batches[0], pa.array(rows)
             return [batch.column(p).take(taken) for p in positions]

@@ -64,6 +64,8 @@ class TableTransaction:
     def commit(self) -> None:
         self._check_open()
         try:
+            if self.before_commit is not None:
+                self.before_commit(self)
             changed = [(t, d) for _, (t, d) in sorted(self._drafts.items()) if d.touched]
             self._lock([t for t, _ in changed])
             self._store.commit(changed, self._puts)
