@@ -181,8 +181,15 @@ class Transaction(Protocol):
     """Changes to several tables that become visible together or not at all, under snapshot isolation: it reads the
     versions of its beginning plus its own changes."""
 
+    # Called at the start of `commit` with the transaction itself, to add what follows from its changes (views). It is
+    # the store's `before_commit` unless somebody sets it to None, who then sees to that alone.
+    before_commit: Callable[[Transaction], None] | None
+
     def table(self, name: str) -> WriteTable:
         """The table inside this transaction."""
+
+    def changed(self) -> tuple[str, ...]:
+        """The tables that it has changed so far."""
 
     def put(self, key: str, value: Any) -> None:
         """Record a small JSON value under a key in the same commit (ledger entries); None removes it."""
@@ -207,6 +214,9 @@ class Transaction(Protocol):
 
 class Store(Protocol):
     """All tables of an app and the one commit log they share. Thread-safe."""
+
+    # What every transaction does at the start of its commit, those that one call of a table makes included.
+    before_commit: Callable[[Transaction], None] | None
 
     def create(self, spec: TableSpec) -> Table:
         """Make a table, or open the one there is; the definition is logged. MP409 if one of another shape is there."""

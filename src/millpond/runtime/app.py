@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -54,7 +55,7 @@ class App:
     ) -> None:
         if file is not None and sql is not None:
             raise SqlError("MP310", "An app is a file or a text, not both.", hint="Give one of file and sql.")
-        self._replan = lambda: _plan(file, sql or "", variables, settings)
+        self._replan: Callable[[], Plan] = partial(_plan, file, sql or "", variables, settings)
         self.plan = self._replan()
         self._state_path = Path(state) if state is not None else default_state(Path(file)) if file else None
         self._session = spark

@@ -29,6 +29,8 @@ class Context:
     sinks: dict[str, Sink] = field(default_factory=dict)
     # Tables that wait until the columns of a source are known, in lower case.
     held: set[str] = field(default_factory=set)
+    # Views that were never computed, in lower case.
+    new_views: set[str] = field(default_factory=set)
     table_states: dict[str, str] = field(default_factory=dict)
     stopping: threading.Event = field(default_factory=threading.Event)
     # Warnings that came up while running; appended to by any thread, read for `progress`.

@@ -20,7 +20,7 @@ from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.companions import companion_specs
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import SPEC as DEAD_LETTERS_SPEC
-from millpond.runtime.ledger import DEFINITION, LOAD
+from millpond.runtime.ledger import DEFINITION, LOAD, VIEW
 from millpond.runtime.progress import MISSING, READY
 from millpond.runtime.relations import spark_text, tables_of
 from millpond.runtime.spark_errors import translate
@@ -98,10 +98,13 @@ class Preparation:
         with self._context.store.begin() as tx:
             tx.put(DEFINITION + table.name.lower(), None)
             tx.put(LOAD + table.name.lower(), None)
+            tx.put(VIEW + table.name.lower(), None)
             tx.commit()
 
     def _make(self, table: TablePlan) -> None:
         self._context.table_states[table.name.lower()] = MISSING if table.source else READY
+        if table.kind is TableKind.VIEW and self._context.store.get(VIEW + table.name.lower()) is None:
+            self._context.new_views.add(table.name.lower())
         # The definition is written last: without it a crash came in between, and everything is made that is missing.
         if self._context.store.get(DEFINITION + table.name.lower()) is not None:
             return

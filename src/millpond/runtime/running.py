@@ -13,6 +13,7 @@ from typing import TextIO
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from millpond.contracts.table import Transaction
 from millpond.errors import FlowError, MillpondError
 from millpond.plan.model import FlowPlan, Plan, TableKind
 from millpond.registry import find
@@ -21,6 +22,7 @@ from millpond.runtime.asking import ask
 from millpond.runtime.context import Context
 from millpond.runtime.evaluate import spark_fallback
 from millpond.runtime.flow import Flow
+from millpond.runtime.ledger import VIEW
 from millpond.runtime.load import Loader
 from millpond.runtime.one_shots import OneShots
 from millpond.runtime.planning import discover_local
@@ -62,6 +64,7 @@ class Running:
             raise
         self.context = Context(plan, store, folder, Exchange(folder.exchange), self.spark)
         self.context.notices.extend(store.problems)
+        store.before_commit = self._refresh_after
         self.views = Views(self.spark, self.context.exchange, "mp_app")
         self.flows = [Flow(flow, self.context) for flow in plan.flows]
         self.loaders = [Loader(t, self.context) for t in plan.tables if t.source is not None and t.query is not None]
@@ -108,7 +111,7 @@ class Running:
         self.state = "loading"
         for loader in self.loaders:
             loader.load()
-        self._refresh_views()
+        self._fill_views()
         self._one_shots.run(self.plan)
         self.state = "catching up"
         for flow in self.flows:
@@ -117,17 +120,34 @@ class Running:
         if not self.context.stopping.is_set():
             self._one_shots.run(self.plan, late=True)
 
-    def _refresh_views(self) -> None:
-        """Views over tables that changed while the app was not looking, or that are new."""
-        names = {t.name for t in self.plan.tables if t.kind is not TableKind.VIEW}
-        if not self.context.views_of(names):
+    def _refresh_after(self, tx: Transaction) -> None:
+        """Views follow what a user changes through a table, in the same commit."""
+        changed = set(tx.changed())
+        if not self.context.views_of(changed):
+            return
+        views = self.own_views()
+        try:
+            work = Work(self.context, tx, views)
+            for name in sorted(changed):
+                work.mark_changed(name)
+            work.refresh()
+        finally:
+            views.drop()
+
+    def _fill_views(self) -> None:
+        """Views that are new are computed for the first time; the others followed every change."""
+        new = [t for t in self.plan.tables if t.kind is TableKind.VIEW and t.name.lower() in self.context.new_views]
+        if not new:
             return
         with self.context.store.begin() as tx:
             work = Work(self.context, tx, self.views)
-            for name in sorted(names):
-                work.mark_stale(name)
+            for view in new:
+                work.mark_view_stale(view.name)
             work.refresh()
+            for view in new:
+                tx.put(VIEW + view.name.lower(), True)
             tx.commit()
+        self.context.new_views.clear()
 
     def _catch_up(self, flow: Flow, *, drain: bool) -> None:
         failed = [n for n in self.context.inputs_of(set(flow.plan.reads)) if self.context.table_states.get(n) == FAILED]
@@ -150,7 +170,8 @@ class Running:
 
     def revisit(self) -> None:
         """Plan anew when a source that was empty has records now, and start what waited for its columns."""
-        waiting = [u.source for u in (*self.flows, *self.loaders) if u.source.columns is None]
+        users: list[Flow | Loader] = [*self.flows, *self.loaders]
+        waiting = [user.source for user in users if user.source.columns is None]
         if not any(discover_local(find("source", s.type), s.spec).columns for s in waiting):
             return
         try:

@@ -23,6 +23,8 @@ class Work:
     def __init__(self, context: Context, tx: Transaction, views: Views) -> None:
         self.context = context
         self.tx = tx
+        # Views are refreshed here, when something reads them and at the end.
+        tx.before_commit = None
         self.views = views
         self.changed: set[str] = set()
         self._dirty: set[str] = set()
@@ -38,6 +40,11 @@ class Work:
     def mark_stale(self, name: str) -> None:
         """Views over a table must be refreshed, although nothing was changed here."""
         self._dirty |= {v.name.lower() for v in self.context.views_of({name})}
+
+    def mark_view_stale(self, name: str) -> None:
+        """A view must be computed, whatever was changed."""
+        self._dirty.add(name.lower())
+        self.mark_stale(name)
 
     def query(
         self, query: exp.Query, batch: DataFrame | None = None, given: Mapping[str, DataFrame] | None = None

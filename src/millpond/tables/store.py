@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond import registry
-from millpond.contracts.table import BackendPlugin, Fallback, TableSpec
+from millpond.contracts.table import BackendPlugin, Fallback, TableSpec, Transaction
 from millpond.errors import Problem, StateError, TableError
 from millpond.tables.backends import rows_of
 from millpond.tables.draft import Draft
@@ -44,6 +44,7 @@ class TableStore:
 
     def __init__(self, folder: Folder | None, recovered: Recovered, fallback: Fallback | None, clock: Clock) -> None:
         self.fallback = fallback
+        self.before_commit: Callable[[Transaction], None] | None = None
         self.problems: list[Problem] = list(recovered.problems)
         self.published: Mapping[int, Version] = {}
         self._folder = folder

@@ -27,6 +27,10 @@ class TableTransaction:
         self._drafts: dict[int, tuple[LiveTable, Draft]] = {}
         self._puts: dict[str, Any] = {}
         self._ended = False
+        self.before_commit = store.before_commit
+
+    def changed(self) -> tuple[str, ...]:
+        return tuple(table.name for table, draft in self._drafts.values() if draft.touched)
 
     def table(self, name: str) -> TransactionTable:
         self._check_open()
