@@ -12,7 +12,7 @@ from tests.expressions.judge import AS_WRITTEN, VIEW, Outcome, ours, spark_alone
 
 from millpond.expressions.strings import has_settled_case
 
-EXPRESSIONS = 4_000
+EXPRESSIONS = 2_400
 ROWS = 24
 TOGETHER = 50
 # Finding out that Spark fails takes a query each; the rest share queries.
