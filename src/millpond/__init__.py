@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from millpond.errors import MillpondError
+
 if TYPE_CHECKING:
     from millpond.runtime.app import App
     from millpond.runtime.result import Result
 
-__all__ = ["App", "Result", "__version__"]
+__all__ = ["App", "MillpondError", "Result", "__version__"]
 
 __version__ = "0.1.0"
 

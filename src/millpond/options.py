@@ -13,7 +13,7 @@ from millpond.units import parse_duration, parse_size
 
 @dataclass(frozen=True)
 class Kind:
-    """What values an option takes: `parse` raises ValueError for a wrong one, `wanted` says what a right one looks like."""
+    """What values an option takes: `parse` raises ValueError for a wrong one, `wanted` says what is right."""
 
     name: str
     wanted: str
@@ -38,7 +38,13 @@ INTEGER = Kind("integer", "a whole number, not negative", _whole)
 NUMBER = Kind("number", "a number", float)
 DURATION = Kind("duration", "a duration such as 500ms, 30s, 5 minutes, 1h", parse_duration)
 SIZE = Kind("size", "a size such as 512MB or 2GiB", parse_size)
-NAMES = Kind("names", "column names, comma between", lambda text: tuple(n.strip() for n in text.split(",") if n.strip()))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+NAMES = Kind("names", "column names, comma between", _names)
 
 
 def choice(*words: str) -> Kind:
@@ -102,7 +108,8 @@ def read_options(given: Iterable[Given], options: tuple[Option, ...], owner: str
         if option is None:
             raise unknown_option(item.name, options, owner, item.place)
         if item.name in values:
-            raise OptionError("MP306", f"Option '{item.name}' is given twice.", place=item.place, hint="Keep one of them.")
+            message = f"Option '{item.name}' is given twice."
+            raise OptionError("MP306", message, place=item.place, hint="Keep one of them.")
         values[item.name] = option.read(item.value, item.value_place or item.place)
     return values
 

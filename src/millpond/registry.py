@@ -1,4 +1,4 @@
-"""Plug-ins by name: each is imported on first use; a wrong name gets a suggestion, a missing package an install hint."""
+"""Plug-ins by name, imported on first use; a wrong name gets a suggestion, a missing package an install hint."""
 
 from __future__ import annotations
 

@@ -52,7 +52,9 @@ SETTINGS = (
     Option("kafka.brokers", TEXT, "localhost:9092", "Brokers of a kafka:// URI that names none."),
     Option("dead.letters.max", INTEGER, "100000", "Rows kept in dead_letters; the oldest go first."),
     Option("time.zone", TEXT, "UTC", "The time zone of the session."),
-    Option("connection.*", TEXT, None, "A named database connection: SET connection.crm = 'postgresql://...'.", secret=True),
+    Option(
+        "connection.*", TEXT, None, "A named database connection: SET connection.crm = 'postgresql://...'.", secret=True
+    ),
     Option("spark.conf.*", TEXT, None, "Passed to Spark as it is, without 'spark.conf.' before it."),
     *FLOW_OPTIONS,
 )
@@ -100,9 +102,7 @@ def environment_name(name: str) -> str:
     return "MILLPOND_" + name.upper().replace(".", "_").replace("-", "_")
 
 
-def load_settings(
-    given: Mapping[str, str], environment: Mapping[str, str], toml_file: Path | None = None
-) -> Settings:
+def load_settings(given: Mapping[str, str], environment: Mapping[str, str], toml_file: Path | None = None) -> Settings:
     """Settings by precedence: what was given on the command line, the environment, millpond.toml, the default."""
     found: dict[str, Setting] = {}
     for option in SETTINGS:

@@ -11,7 +11,7 @@ from millpond.redact import redact
 
 @dataclass(frozen=True)
 class Uri:
-    """`kafka://host:9092/topic?x=1`: hosts `host:9092`, path `topic`, params {x: 1}; `file:in.csv` has path `in.csv`."""
+    """`kafka://host:9092/topic?x=1`: hosts `host:9092`, path `topic`, params x = 1; `file:in.csv` has path `in.csv`."""
 
     scheme: str
     hosts: str

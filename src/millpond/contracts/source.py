@@ -43,7 +43,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """Everything needed to open a source; plain data, made by the planner. `values` has every option, defaults put in."""
+    """Everything needed to open a source; plain data, made by the planner. `values` has every option, with defaults."""
 
     id: str
     uri: Uri

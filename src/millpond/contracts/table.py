@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 from sqlglot import exp
@@ -12,8 +12,8 @@ from sqlglot import exp
 from millpond.options import Option
 from millpond.schema import Schema
 
-Rows = Sequence[Mapping[str, Any]] | pa.Table | pa.RecordBatch
-Keys = Sequence[Any] | pa.Array | pa.ChunkedArray | pa.Table
+Rows: TypeAlias = Sequence[Mapping[str, Any]] | pa.Table | pa.RecordBatch
+Keys: TypeAlias = Sequence[Any] | pa.Array | pa.ChunkedArray | pa.Table
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ def make_flows(planned: Iterable[Planned], context: Context) -> tuple[FlowPlan, 
 def _flow(drivers: tuple[str, ...], items: list[Planned], context: Context) -> FlowPlan:
     source = context.sources[drivers[0]].plan if drivers[0] in context.sources else None
     stream = next((s for s in context.streams.values() if s.source == drivers[0] and not s.derived), None)
-    names = [context.sources[d].plan.name if d in context.sources else d for d in drivers]
+    names = [_name(driver, context) for driver in drivers]
     return FlowPlan(
         "__".join(drivers),
         " + ".join(names),
@@ -34,6 +34,13 @@ def _flow(drivers: tuple[str, ...], items: list[Planned], context: Context) -> F
         context.options_for(drivers, {}),
         drivers[1:],
     )
+
+
+def _name(driver: str, context: Context) -> str:
+    """The declared stream of a source; for a bare URI the first stream made of it, else the source's own name."""
+    of_source = [s for s in context.streams.values() if s.source == driver]
+    named = next((s.name for s in of_source if not s.derived), None) or next((s.name for s in of_source), None)
+    return named or (context.sources[driver].plan.name if driver in context.sources else driver)
 
 
 def _step(item: Planned) -> Step:
@@ -51,6 +58,7 @@ def _step(item: Planned) -> Step:
         item.aggregate,
         item.options,
         item.statement,
+        item.condition if item.kind is StepKind.UPSERT else None,
     )
 
 

@@ -212,12 +212,14 @@ class App:
         with self._lock:
             if self._running is None:
                 running = Running(self.plan, self._state_path, self._session, self._output, self._replan)
+                # Known before it is ready, so that its progress can be seen.
+                self._running = running
                 try:
                     running.prepare(accept=self._accept)
                 except BaseException:
+                    self._running = None
                     running.close(stop_spark=self._session is None)
                     raise
-                self._running = running
                 self._listen(running)
                 if self._stop_asked.is_set():
                     running.context.stopping.set()

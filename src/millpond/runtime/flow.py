@@ -207,7 +207,8 @@ class Flow:
             letters = self._context.letters(self.plan.name, self.source)
             run = BatchRun(self.plan, batch, work, letters, Reached(entry.watermark, reached))
             marks = [Mark(f"{self.plan.id}-idle-{reached}", entry.batch, s.index) for s in windowed(self.plan)]
-            if not any([tell_closed(run, s, m) for s, m in zip(windowed(self.plan), marks, strict=True)]):
+            closed = [tell_closed(run, s, m) for s, m in zip(windowed(self.plan), marks, strict=True)]
+            if not any(closed):
                 return
             work.refresh()
             tx.put(flow_key(self.plan.id), FlowEntry(entry.batch, tuple(run.staged), reached).as_json())
@@ -227,7 +228,7 @@ class Flow:
             run_without_the_guilty(run, step, failure)
 
     def _bad_records(self, run: BatchRun) -> None:
-        bad, policy = run.batch.bad, self.plan.options.get("on.bad.record", "dead-letter")
+        bad, policy = run.batch.bad, self._bad_record_policy()
         if not bad.num_rows or policy == "skip":
             return
         if policy == "fail":
@@ -235,6 +236,11 @@ class Flow:
             hint = "Repair the record, or set 'on.bad.record' to 'dead-letter' or 'skip'."
             raise FlowError("MP504", f"A record of {self.source.spec.shown} cannot be read: {reason}", hint=hint)
         run.letters.add_bad_records(run.work.tx, bad)
+
+    def _bad_record_policy(self) -> str:
+        """Records are read once for all statements, so the most careful of their policies holds."""
+        wanted = {step.options.get("on.bad.record", "dead-letter") for step in self.plan.steps}
+        return next((policy for policy in ("fail", "dead-letter", "skip") if policy in wanted), "dead-letter")
 
     def _session_views(self, raw: DataFrame) -> Views:
         if self._views is None:

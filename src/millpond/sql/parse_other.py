@@ -82,17 +82,25 @@ def parse_set(grammar: Grammar, common: dict[str, Any]) -> Statement:
     """SET name = value, the value quoted or bare"""
     grammar.expect("SET")
     start = grammar.position
-    if grammar.sees_kind(TokenType.STRING):
-        text = grammar.take_token().text
-    else:
-        words = [grammar.name("a setting's name").text]
-        while grammar.take("."):
-            words.append(grammar.name("a setting's name").text)
-        text = ".".join(words)
+    text = grammar.take_token().text if grammar.sees_kind(TokenType.STRING) else _setting_name(grammar)
     name = Name(text, grammar.place_since(start))
     if not grammar.take("="):
         grammar.refuse_unexpected("=", f"Write SET {name} = value.")
     return SetOption(**common, name=name, value=_setting_value(grammar))
+
+
+def _setting_name(grammar: Grammar) -> str:
+    """Words with dots between; a keyword such as `on` may be one, since no statement has words there."""
+    words = [_setting_word(grammar)]
+    while grammar.take("."):
+        words.append(_setting_word(grammar))
+    return ".".join(words)
+
+
+def _setting_word(grammar: Grammar) -> str:
+    if grammar.at_end or not grammar.here.text[:1].isalpha():
+        return grammar.name("a setting's name").text
+    return grammar.take_token().text
 
 
 def _setting_value(grammar: Grammar) -> str:
