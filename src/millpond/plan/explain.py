@@ -19,6 +19,7 @@ from millpond.plan.model import (
     TableKind,
     TablePlan,
 )
+from millpond.plan.upserts import matches_by_key
 from millpond.schema import Schema, type_name
 
 # How a table gets its rows, said in a sentence.
@@ -96,7 +97,18 @@ def _flow_lines(flow: FlowPlan, plan: Plan) -> Iterator[str]:
         yield f"  {number}. {VERBS[step.kind]} {_target(step, plan)}  (line {step.place.line})"
         if step.aggregate is not None:
             yield from (f"     {line}" for line in _merging(step.aggregate))
+        if step.condition is not None:
+            yield f"     {_matching(step, plan)}"
         yield from (f"     {_access(a)}" for a in step.reads)
+
+
+def _matching(step: Step, plan: Plan) -> str:
+    """How an UPSERT ... ON finds its rows."""
+    table = plan.table(step.target)
+    assert step.condition is not None
+    if table and matches_by_key(step.query, step.condition, step.columns, step.target, table.spec.schema):
+        return "ON compares the key: rows are matched by key, all at once"
+    return "rows are matched by ON, one event at a time"
 
 
 def _driver(flow: FlowPlan, plan: Plan) -> str:

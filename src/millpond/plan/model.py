@@ -112,7 +112,8 @@ class StepKind(StrEnum):
 @dataclass(frozen=True)
 class Step:
     """One statement of a flow. `query` is over BATCH and tables, stars expanded, every output named; `columns` are the
-    target's columns that its outputs fill, by position. `schema` is what the query yields, as far as known."""
+    target's columns that its outputs fill, by position. `schema` is what the query yields, as far as known;
+    `condition`, bound, is the ON of an UPSERT."""
 
     index: int
     kind: StepKind
@@ -125,6 +126,7 @@ class Step:
     aggregate: AggregatePlan | None = None
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     statement: Statement | None = field(default=None, repr=False)
+    condition: exp.Expression | None = None
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,19 @@ def _steps(plan: Plan) -> Iterator[Step]:
 
 def _upserts_on(plan: Plan) -> Iterator[tuple[Place, str]]:
     for step in _steps(plan):
-        if isinstance(step.statement, Upsert) and step.statement.on is not None:
-            yield step.place, "UPSERT ... ON driven by a stream"
+        if step.condition is not None and (step.aggregate is not None or not _is_plain(step.query, step.condition)):
+            yield step.place, "UPSERT ... ON with an aggregate or a subquery in it"
     for shot in plan.one_shots:
         if isinstance(shot.statement, Upsert) and shot.statement.on is not None:
-            yield shot.place, "UPSERT ... ON"
+            if shot.query is None or shot.condition is None:
+                yield shot.place, "UPSERT ... VALUES with ON"
+            elif not _is_plain(shot.query, shot.condition):
+                yield shot.place, "UPSERT ... ON with an aggregate or a subquery in it"
+
+
+def _is_plain(query: exp.Query, condition: exp.Expr) -> bool:
+    """Whether what ON reads of an event can stand beside the values of the query."""
+    return isinstance(query, exp.Select) and not _folds(query) and condition.find(exp.Select) is None
 
 
 def _from_tables(plan: Plan) -> Iterator[tuple[Place, str]]:
@@ -148,7 +156,7 @@ def _table_options(plan: Plan) -> Iterator[tuple[Place, str]]:
 
 NOT_YET = (
     NotYet("UPDATE ... FROM and DELETE ... USING a table", _from_tables),
-    NotYet("UPSERT ... ON", _upserts_on),
+    NotYet("UPSERT ... ON with aggregates, subqueries or VALUES", _upserts_on),
     NotYet("other aggregates over streams", _other_aggregates),
     NotYet("stream-stream joins", _stream_joins),
     NotYet("per-join options", _join_options),

@@ -15,13 +15,15 @@ from millpond.runtime.access import ROWS_DIRECT_MAX, arrow_frame
 
 @dataclass(frozen=True)
 class Batch:
-    """`frame` has the declared, hidden and order columns of the good records; `bad` all columns of the bad ones."""
+    """`frame` has the declared, hidden and order columns of the good records; `bad` all columns of the bad ones.
+    `local` are the good ones on the driver, where a small batch is anyway."""
 
     id: int
     frame: DataFrame
     rows: int
     bad: pa.Table
     _cached: DataFrame | None = None
+    local: pa.Table | None = None
 
     def release(self) -> None:
         """Let Spark forget what it kept of the batch."""
@@ -41,7 +43,8 @@ def split_records(records: DataFrame, batch_id: int, *, small: bool) -> Batch:
         rows = records.toArrow().sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")])
         is_bad = pc.is_valid(rows[BAD])
         good = rows.filter(pc.invert(is_bad)).drop_columns([BAD, RAW])
-        return Batch(batch_id, arrow_frame(records.sparkSession, good), good.num_rows, rows.filter(is_bad))
+        frame = arrow_frame(records.sparkSession, good)
+        return Batch(batch_id, frame, good.num_rows, rows.filter(is_bad), local=good)
     kept = records.persist(StorageLevel.MEMORY_AND_DISK)
     bad = kept.where(f"`{BAD}` IS NOT NULL").toArrow()
     frame = kept.where(f"`{BAD}` IS NULL").drop(BAD, RAW)

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from millpond.expressions.compile import NotCompilable, compile_expression
 from millpond.plan.aggregate_model import AggregatePlan, Final
 from millpond.runtime import aggregate, kept
 from millpond.runtime.access import arrow_frame
 from millpond.runtime.aggregate import GROUP_ID
-from millpond.runtime.evaluate import evaluate
 from millpond.runtime.work import Work
 from millpond.schema import Schema
 
@@ -41,12 +41,19 @@ def emitted(work: Work, plan: AggregatePlan, merged: pa.Table) -> pa.Table:
     return table.filter(pc.fill_null(keep, False))
 
 
-def keys(work: Work, plan: AggregatePlan, groups: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The key of the user's table for groups: outputs that are groups themselves."""
-    wanted = {name.lower() for name in names}
-    chosen = {name: expression for name, expression in plan.outputs if name.lower() in wanted}
-    columns = _values(work, list(chosen.values()), groups)
-    return pa.table(columns, names=list(chosen)).select(list(names))
+def keys(work: Work, plan: AggregatePlan, groups: pa.Table, columns: Sequence[str], schema: Schema) -> pa.Table | None:
+    """The keys of groups in the table that the outputs fill, by position, under `columns`; None where its key is not
+    made of groups alone."""
+    key = {name.lower() for name in schema.key}
+    chosen = {schema[c].name: e for c, (_, e) in zip(columns, plan.outputs, strict=True) if c.lower() in key}
+    if (
+        not key
+        or len(chosen) < len(key)
+        or any(c.name not in plan.keys for e in chosen.values() for c in e.find_all(exp.Column))
+    ):
+        return None
+    found = pa.table(_values(work, list(chosen.values()), groups), names=list(chosen))
+    return found.select(list(schema.key)).cast(pa.schema([schema.arrow().field(name) for name in schema.key]))
 
 
 def finals_of(work: Work, plan: AggregatePlan, merged: pa.Table) -> pa.Table:
@@ -62,13 +69,29 @@ def finals_of(work: Work, plan: AggregatePlan, merged: pa.Table) -> pa.Table:
 
 
 def _values(work: Work, expressions: list[exp.Expression], rows: pa.Table) -> list[pa.ChunkedArray]:
-    """One column per expression; those with a subquery are Spark's work, all at once."""
+    """One column per expression: by Arrow where that agrees with Spark, the others by one Spark query. Where there is
+    a subquery Spark does all of them, because its joins may change the order of the rows."""
     if any(e.find(exp.Query) for e in expressions):
-        named = [exp.alias_(e.copy(), f"c{n}", quoted=True) for n, e in enumerate(expressions)]
-        query = exp.Select(expressions=named).from_(_merged_table(), copy=False)
-        found = work.query(query, given={MERGED: arrow_frame(work.views.session, rows)}).toArrow()
-        return list(found.columns)
-    return [evaluate(work.views.spark, expression, rows) for expression in expressions]
+        return _on_spark(work, expressions, rows)
+    found = [_by_arrow(e, rows) for e in expressions]
+    others = iter(_on_spark(work, [e for e, f in zip(expressions, found, strict=True) if f is None], rows))
+    return [next(others) if f is None else f for f in found]
+
+
+def _by_arrow(expression: exp.Expression, rows: pa.Table) -> pa.ChunkedArray | None:
+    try:
+        found = compile_expression(expression, Schema.from_arrow(rows.schema)).evaluate(rows)
+    except NotCompilable:
+        return None
+    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
+
+
+def _on_spark(work: Work, expressions: list[exp.Expression], rows: pa.Table) -> list[pa.ChunkedArray]:
+    if not expressions:
+        return []
+    named = [exp.alias_(e.copy(), f"c{n}", quoted=True) for n, e in enumerate(expressions)]
+    query = exp.Select(expressions=named).from_(_merged_table(), copy=False)
+    return list(work.query(query, given={MERGED: arrow_frame(work.views.session, rows)}).toArrow().columns)
 
 
 def _ordered(plan: AggregatePlan) -> exp.Select:

@@ -50,17 +50,20 @@ def _window_text(window: WindowPlan, groups: tuple[str, ...], view: str) -> str:
         return _session_text(window, groups, view)
     time = f"unix_micros(CAST({TIME} AS TIMESTAMP))"
     last = f"{time} - pmod({time}, {window.slide_us}L)"
-    starts = f"array({last})"
-    if window.slide_us != window.size_us:
-        count = -(-window.size_us // window.slide_us)
-        every = f"transform(sequence(0L, {count - 1}L), i -> {last} - i * {window.slide_us}L)"
-        starts = f"filter({every}, s -> s + {window.size_us}L > {time})"
-    # A row without a time keeps its place, in no window: it must be told of.
-    starts = f"IF({TIME} IS NULL, array(CAST(NULL AS BIGINT)), {starts})"
+    start = last if window.slide_us == window.size_us else _sliding_starts(window, time, last)
     return (
         f"SELECT *, timestamp_micros(__s) AS {START}, timestamp_micros(__s + {window.size_us}L) AS {END} "
-        f"FROM (SELECT *, explode({starts}) AS __s FROM `{view}`)"
+        f"FROM (SELECT *, {start} AS __s FROM `{view}`)"
     )
+
+
+def _sliding_starts(window: WindowPlan, time: str, last: str) -> str:
+    """One row for every window that a row falls into."""
+    count = -(-window.size_us // window.slide_us)
+    every = f"transform(sequence(0L, {count - 1}L), i -> {last} - i * {window.slide_us}L)"
+    starts = f"filter({every}, s -> s + {window.size_us}L > {time})"
+    # A row without a time keeps its place, in no window: it must be told of.
+    return f"explode(IF({TIME} IS NULL, array(CAST(NULL AS BIGINT)), {starts}))"
 
 
 def _session_text(window: WindowPlan, groups: tuple[str, ...], view: str) -> str:

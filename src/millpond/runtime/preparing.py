@@ -137,6 +137,8 @@ class Preparation:
     def _make_companions(self, flow: FlowPlan, plan: AggregatePlan) -> None:
         batch = self._batch_schema(flow)
         for spec in companion_specs(self._views, plan, lambda query: self._frame(query, batch)):
+            # Under another table of this name, since dropped, there may be one left.
+            self._context.store.drop(spec.name)
             self._context.store.create(spec)
 
     def _first_row(self, flow: FlowPlan, step: Step) -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
+from sqlglot import exp
 
 from millpond.contracts.sink import Mark
 from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
 from millpond.plan.model import Step, StepKind
+from millpond.plan.upserts import matches_by_key
 from millpond.rendering import json_lines
 from millpond.runtime.access import arrow_frame
 from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.folding import apply_change
+from millpond.runtime.matching import apply_rows, take_apart
 from millpond.runtime.relations import ORDER, carry_order
 from millpond.runtime.spark_types import from_spark_schema
 from millpond.runtime.telling import keep_table, rows_to_tell, stage
@@ -49,6 +53,38 @@ def _insert(run: BatchRun, step: Step) -> None:
         run.work.mark_changed(step.target)
 
 
+def _upsert(run: BatchRun, step: Step) -> None:
+    schema = run.work.table(step.target).schema
+    if step.condition is None or matches_by_key(step.query, step.condition, step.columns, step.target, schema):
+        _insert(run, step)
+    else:
+        _upsert_on(run, step, step.condition)
+
+
+def _upsert_on(run: BatchRun, step: Step, condition: exp.Expr) -> None:
+    """Rows matched by a condition; what the table refuses goes to the dead letters."""
+    table = run.work.table(step.target)
+    matching = take_apart(step.query, condition, step.target)
+    rows = _matched_rows(run, replace(step, query=matching.query), table.schema, matching.extra)
+    refused = list(apply_rows(table, matching, rows))
+    errors = {i: error.problems[0] for i, error in enumerate(refused) if error is not None}
+    _to_letters(run, rows, {i: (e.code, e.message) for i, e in errors.items()})
+    if len(errors) < rows.num_rows:
+        run.work.mark_changed(step.target)
+
+
+def _matched_rows(run: BatchRun, step: Step, schema: Schema, extra: tuple[str, ...]) -> pa.Table:
+    """The statement's values in the target's types, in stream order, with what ON reads of each event."""
+    frame, ordered = _frame_for_table(run, step)
+    columns = [schema[name] for name in step.columns]
+    names = [c.name for c in columns]
+    frame = frame.toDF(*names, *extra, *(ORDER if ordered else ()))
+    rows = _casted(frame, columns, (*extra, *(ORDER if ordered else ()))).toArrow()
+    if ordered:
+        rows = rows.sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")])
+    return _without(run, rows, _misfits(rows, columns)).select([*names, *extra])
+
+
 def _change(run: BatchRun, step: Step) -> None:
     if apply_change(run.work, step, run.batch.frame):
         run.work.mark_changed(step.target)
@@ -57,7 +93,7 @@ def _change(run: BatchRun, step: Step) -> None:
 RUNNERS: dict[StepKind, Callable[[BatchRun, Step], None]] = {
     StepKind.SINK: _sink,
     StepKind.INSERT: _insert,
-    StepKind.UPSERT: _insert,
+    StepKind.UPSERT: _upsert,
     StepKind.APPEND: _insert,
     StepKind.AGGREGATE: keep_table,
     StepKind.UPDATE: _change,
@@ -71,7 +107,7 @@ def _rows_for_table(run: BatchRun, step: Step, schema: Schema, *, with_defaults:
     names = [schema[name].name for name in step.columns]
     frame = frame.toDF(*names, *(ORDER if ordered else ()))
     columns = [schema[name] for name in names]
-    rows = _casted(frame, columns, ordered).toArrow()
+    rows = _casted(frame, columns, ORDER if ordered else ()).toArrow()
     if ordered:
         rows = rows.sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")])
     given = set(names)
@@ -92,7 +128,7 @@ def _frame_for_table(run: BatchRun, step: Step) -> tuple[DataFrame, bool]:
     return run.work.query(ordered or step.query, run.batch.frame), ordered is not None
 
 
-def _casted(frame: DataFrame, columns: list[Column], ordered: bool) -> DataFrame:
+def _casted(frame: DataFrame, columns: list[Column], others: tuple[str, ...]) -> DataFrame:
     """Each column cast to the target's type where it differs; a cast that fails leaves NULL and a mark beside it."""
     found = from_spark_schema(frame.schema)
     chosen = []
@@ -103,7 +139,7 @@ def _casted(frame: DataFrame, columns: list[Column], ordered: bool) -> DataFrame
             continue
         cast = value.try_cast(type_name(column.type))
         chosen += [cast.alias(column.name), (value.isNotNull() & cast.isNull()).alias(f"__bad_{column.name}")]
-    return frame.select(*chosen, *(ORDER if ordered else ()))
+    return frame.select(*chosen, *others)
 
 
 def _fill_defaults(run: BatchRun, rows: pa.Table, columns: list[Column]) -> pa.Table:
@@ -119,26 +155,39 @@ def _fill_defaults(run: BatchRun, rows: pa.Table, columns: list[Column]) -> pa.T
 
 def _reject(run: BatchRun, rows: pa.Table, columns: list[Column], schema: Schema) -> pa.Table:
     """Take out the rows that break a type, NOT NULL or the key, and write them to the dead letters."""
+    rejected = _misfits(rows, columns)
+    for column in columns:
+        is_key = column.name in schema.key
+        if is_key or not column.nullable:
+            code, rule = ("MP403", "a key column is NULL") if is_key else ("MP401", "a NOT NULL column is NULL")
+            found = _true_positions(pc.is_null(rows[column.name]))
+            rejected = dict.fromkeys(found, (code, f"column '{column.name}': {rule}")) | rejected
+    return _without(run, rows, rejected)
+
+
+def _misfits(rows: pa.Table, columns: list[Column]) -> dict[int, tuple[str, str]]:
+    """The rows with a value that does not fit its column."""
     rejected: dict[int, tuple[str, str]] = {}
     for column in columns:
         mark = f"__bad_{column.name}"
         if mark in rows.column_names:
             reason = f"column '{column.name}': the value does not fit {type_name(column.type)}"
             rejected |= dict.fromkeys(_true_positions(rows[mark]), ("MP404", reason))
-        is_key = column.name in schema.key
-        if is_key or not column.nullable:
-            code, rule = ("MP403", "a key column is NULL") if is_key else ("MP401", "a NOT NULL column is NULL")
-            found = _true_positions(pc.is_null(rows[column.name]))
-            rejected = dict.fromkeys(found, (code, f"column '{column.name}': {rule}")) | rejected
+    return rejected
+
+
+def _without(run: BatchRun, rows: pa.Table, rejected: dict[int, tuple[str, str]]) -> pa.Table:
     if not rejected:
         return rows
+    _to_letters(run, rows, rejected)
+    return rows.filter(pa.array([i not in rejected for i in range(rows.num_rows)]))
+
+
+def _to_letters(run: BatchRun, rows: pa.Table, rejected: dict[int, tuple[str, str]]) -> None:
     positions = sorted(rejected)
     bad = rows.take(positions)
-    run.letters.add(
-        run.work.tx, bad, [rejected[i][0] for i in positions], [rejected[i][1] for i in positions], _as_raw(bad)
-    )
-    keep = pa.array([i not in rejected for i in range(rows.num_rows)])
-    return rows.filter(keep)
+    codes, reasons = [rejected[i][0] for i in positions], [rejected[i][1] for i in positions]
+    run.letters.add(run.work.tx, bad, codes, reasons, _as_raw(bad))
 
 
 def _true_positions(mask: pa.ChunkedArray) -> list[int]:
@@ -146,5 +195,5 @@ def _true_positions(mask: pa.ChunkedArray) -> list[int]:
 
 
 def _as_raw(rows: pa.Table) -> list[bytes | None]:
-    names = [n for n in rows.column_names if not n.startswith(("_mp_", "__bad_"))]
+    names = [n for n in rows.column_names if not n.startswith(("_mp_", "__bad_", "__on"))]
     return [line.encode() for line in json_lines(rows.select(names))]

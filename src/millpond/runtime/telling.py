@@ -47,10 +47,8 @@ def _publish(run: BatchRun, step: Step, folded: Folded) -> None:
     if not key:
         changed = table.replace(rows.filter(keep))
     else:
-        changed = 0
-        if folded.replaced.num_rows:
-            changed += table.delete(keys=keys(run.work, plan, folded.replaced, key).cast(rows.select(key).schema))
-        changed += table.upsert(rows.filter(keep))
+        _remove(run, step, folded.replaced)
+        changed = table.upsert(rows.filter(keep))
         gone = rows.filter(pc.invert(keep))
         if gone.num_rows:
             changed += table.delete(keys=gone.select(key))
@@ -67,6 +65,8 @@ def rows_to_tell(run: BatchRun, step: Step) -> pa.Table | None:
     groups = folded.groups.filter(folded.is_new) if plan.first_only else folded.groups
     if plan.window is not None and step.kind is StepKind.SINK:
         return _closed_rows(run, step)
+    if step.kind is not StepKind.SINK:
+        _remove(run, step, folded.replaced)
     rows = emitted(run.work, plan, groups) if groups.num_rows else None
     close(run, step)
     return rows
@@ -118,16 +118,17 @@ def close(run: BatchRun, step: Step) -> bool:
     if until is None or windows is None or not windows.num_rows:
         return False
     if retention is not None:
-        _drop(run, step, windows)
+        _remove(run, step, windows)
     grouping.forget(run.work, plan, windows, until)
     return True
 
 
-def _drop(run: BatchRun, step: Step, windows: pa.Table) -> None:
+def _remove(run: BatchRun, step: Step, groups: pa.Table) -> None:
+    """Take groups that are no more out of the table that they were told to, where its key says which they are."""
     assert step.aggregate is not None
-    table = run.work.table(step.target)
-    if not table.schema.key:
+    if not groups.num_rows:
         return
-    schema = pa.schema([table.schema.arrow().field(name) for name in table.schema.key])
-    if table.delete(keys=keys(run.work, step.aggregate, windows, table.schema.key).cast(schema)):
+    table = run.work.table(step.target)
+    found = keys(run.work, step.aggregate, groups, step.columns, table.schema)
+    if found is not None and table.delete(keys=found):
         run.work.mark_changed(step.target)

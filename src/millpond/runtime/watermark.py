@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
 from millpond.runtime.batch import Batch
@@ -31,11 +32,18 @@ def moved(before: int | None, watermark: Watermark, batch: Batch) -> Reached:
     """The watermark with a batch in it: the newest time seen, less the delay."""
     if not batch.rows:
         return Reached(before, before)
-    newest = batch.frame.agg(f.max(f"`{watermark.column.text}`").alias("t")).toArrow()["t"][0]
+    newest = _newest(batch, watermark.column.text)
     if not newest.is_valid:
         return Reached(before, before)
     found = newest.cast(TIMESTAMP).value - watermark.delay_us
     return Reached(before, found if before is None else max(before, found))
+
+
+def _newest(batch: Batch, column: str) -> pa.Scalar:
+    if batch.local is not None:
+        names = {name.lower(): name for name in batch.local.column_names}
+        return pc.max(batch.local[names[column.lower()]])
+    return batch.frame.agg(f.max(f"`{column}`").alias("t")).toArrow()["t"][0]
 
 
 def at(time_us: int) -> datetime:

@@ -15,9 +15,11 @@ from millpond.plan.model import StepKind
 from millpond.plan.typed import type_of
 from millpond.schema import type_name
 from millpond.sql import nodes
+from millpond.sql.statements import CreateTable
 
 
 def check(subject: Subject) -> Iterator[Problem]:
+    yield from _retention(subject)
     for planned, select in subject.selects():
         windows = [g for g in select.groups if isinstance(g, nodes.Window)]
         if not windows:
@@ -31,6 +33,20 @@ def check(subject: Subject) -> Iterator[Problem]:
             continue
         yield from _column(subject, windows[0], select)
         yield from _emitted(subject, planned, windows[0], select)
+
+
+def _retention(subject: Subject) -> Iterator[Problem]:
+    """'retention' is about windows, and the watermark tells when it is over."""
+    for planned in subject.planned:
+        table = subject.tables.get(planned.target.lower()) if isinstance(planned.statement, CreateTable) else None
+        if table is None or table.options.get("retention") is None:
+            continue
+        top = planned.bound.top if planned.bound is not None else None
+        windowed = top is not None and any(isinstance(g, nodes.Window) for g in top.groups)
+        if top is None or not windowed or not _watermarked(top):
+            message = f"'retention' needs a window over a stream with a watermark; table '{table.name}' has none."
+            hint = "Remove it, or group by TUMBLING(ts, ...) over a stream declared with WATERMARK FOR ts."
+            yield subject.problem("MP211", message, table.place, hint)
 
 
 def _column(subject: Subject, window: nodes.Window, select: BoundSelect) -> Iterator[Problem]:
