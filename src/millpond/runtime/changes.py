@@ -11,8 +11,10 @@ from sqlglot import exp
 from millpond.contracts.table import WriteTable
 from millpond.errors import MillpondError
 from millpond.plan.model import BATCH, OneShot
+from millpond.plan.upserts import matches_by_key
 from millpond.runtime.access import arrow_frame
 from millpond.runtime.evaluate import constant
+from millpond.runtime.matching import apply_rows, take_apart
 from millpond.runtime.rows import ROW_NUMBER, numbered, swap_rows, with_columns
 from millpond.runtime.spark_errors import translate
 from millpond.runtime.work import Work
@@ -49,7 +51,24 @@ def _insert(work: Work, shot: OneShot) -> int:
 def _upsert(work: Work, shot: OneShot) -> int:
     assert isinstance(shot.statement, Upsert)
     table = work.table(_target(shot.statement))
-    return table.upsert(_rows(work, shot, table))
+    if shot.condition is None or shot.query is None:
+        return table.upsert(_rows(work, shot, table))
+    if matches_by_key(shot.query, shot.condition, shot.columns, table.name, table.schema):
+        return table.upsert(_rows(work, shot, table))
+    return _upsert_on(work, shot, table)
+
+
+def _upsert_on(work: Work, shot: OneShot, table: WriteTable) -> int:
+    """Rows matched by a condition; the first that the table refuses fails the statement."""
+    assert shot.query is not None
+    assert shot.condition is not None
+    matching = take_apart(shot.query, shot.condition, table.name)
+    names = [table.schema[name].name for name in shot.columns]
+    rows = work.query(matching.query).toArrow().rename_columns([*names, *matching.extra])
+    for error in apply_rows(table, matching, rows):
+        if error is not None:
+            raise error
+    return rows.num_rows
 
 
 def _rows(work: Work, shot: OneShot, table: WriteTable) -> Any:

@@ -177,13 +177,13 @@ def _misfits(rows: pa.Table, columns: list[Column]) -> dict[int, tuple[str, str]
 
 
 def _without(run: BatchRun, rows: pa.Table, rejected: dict[int, tuple[str, str]]) -> pa.Table:
-    if not rejected:
-        return rows
     _to_letters(run, rows, rejected)
-    return rows.filter(pa.array([i not in rejected for i in range(rows.num_rows)]))
+    return rows.filter(pa.array([i not in rejected for i in range(rows.num_rows)], pa.bool_()))
 
 
 def _to_letters(run: BatchRun, rows: pa.Table, rejected: dict[int, tuple[str, str]]) -> None:
+    if not rejected:
+        return
     positions = sorted(rejected)
     bad = rows.take(positions)
     codes, reasons = [rejected[i][0] for i in positions], [rejected[i][1] for i in positions]
