@@ -31,7 +31,8 @@ class Call:
 
     @property
     def text(self) -> str:
-        return render(self.node)
+        """The call as it was written, without the qualifiers that binding put in."""
+        return render(self.node.transform(lambda n: exp.column(n.name) if isinstance(n, exp.Column) else n))
 
 
 def read_call(node: exp.Expr) -> Call:

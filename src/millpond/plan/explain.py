@@ -122,7 +122,7 @@ def _merging(aggregate: AggregatePlan) -> Iterator[str]:
     by = f"by {count} group column{'s' if count != 1 else ''}" if count else "into one row"
     window = aggregate.window
     if window is not None:
-        by += f" and {window.kind} window over {window.column}" if count else f", one per {window.kind} window"
+        by = f"by {window.kind} window over {window.column}" + (f" and {by[3:]}" if count else "")
     yield f"each batch is summed up by Spark and merged {by}; kept in {', '.join(aggregate.companions)}"
     yield from (f"keeps {kept} for {text}" for text, kept in aggregate.texts())
 

@@ -46,11 +46,8 @@ def keys(work: Work, plan: AggregatePlan, groups: pa.Table, columns: Sequence[st
     made of groups alone."""
     key = {name.lower() for name in schema.key}
     chosen = {schema[c].name: e for c, (_, e) in zip(columns, plan.outputs, strict=True) if c.lower() in key}
-    if (
-        not key
-        or len(chosen) < len(key)
-        or any(c.name not in plan.keys for e in chosen.values() for c in e.find_all(exp.Column))
-    ):
+    read = {column.name for e in chosen.values() for column in e.find_all(exp.Column)}
+    if not key or len(chosen) < len(key) or not read <= set(plan.keys):
         return None
     found = pa.table(_values(work, list(chosen.values()), groups), names=list(chosen))
     return found.select(list(schema.key)).cast(pa.schema([schema.arrow().field(name) for name in schema.key]))
