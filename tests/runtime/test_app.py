@@ -1,0 +1,147 @@
+"""An app from Python: tables, statements and transactions without Spark; queries and views with it."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import textwrap
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millpond as mp
+from millpond.errors import ConstraintError, InputError, NotYetError, TableError
+
+USERS = """
+CREATE TABLE users (user_id STRING PRIMARY KEY, name STRING, tier STRING NOT NULL DEFAULT 'BASIC', age INT);
+CREATE TABLE orders (id INT PRIMARY KEY, user_id STRING, amount DECIMAL(12,2));
+INSERT INTO users VALUES ('u1', 'Ann', 'GOLD', 30), ('u2', 'Bo', DEFAULT, 70), ('u3', 'Abe', 'BASIC', NULL);
+"""
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Any:
+    """Tables with rows; nothing in it needs Spark."""
+    made = mp.App(sql=USERS, state=tmp_path / "state")
+    made.run_once()
+    yield made
+    made.stop()
+
+
+def test_the_table_api_answers_without_a_java_process(tmp_path: Path) -> None:
+    program = f"""
+        import millpond as mp, subprocess, os
+        app = mp.App(sql={USERS!r}, state={str(tmp_path / "state")!r})
+        app.run_once()
+        users = app.table("USERS")
+        assert users.get("u1")["tier"] == "GOLD"
+        assert users.contains("u2") and not users.contains("u9") and len(users) == 3
+        assert users.count("tier = 'BASIC'") == 2 and users.exists("age > ?", [65])
+        assert users.find("tier = ? AND name LIKE 'A%'", ["BASIC"], columns=["name"]).to_pylist() == [{{"name": "Abe"}}]
+        assert users.values("name", "age > 20") == ["Ann", "Bo"]
+        assert users.scalar("MAX(age)", "tier = ?", ["BASIC"]) == 70
+        assert users.lookup(["u1", "u9", "u3"]).num_rows == 2
+        assert sum(b.num_rows for b in users.scan(batch_rows=2)) == 3
+        assert users.update("user_id = ?", {{"tier": "GOLD"}}, ["u2"]) == 1
+        assert users.delete(keys=["u3"]) == 1
+        assert app.query("SELECT name FROM users WHERE age > 50 ORDER BY name").rows() == [{{"name": "Bo"}}]
+        assert app.execute("UPDATE users SET age = age + 1 WHERE tier = 'GOLD'") == 2
+        app.stop()
+        children = subprocess.run(["ps", "--ppid", str(os.getpid()), "-o", "comm="], capture_output=True, text=True)
+        assert "java" not in children.stdout, children.stdout
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)
+
+
+def test_changes_survive_a_stop(app: Any, tmp_path: Path) -> None:
+    app.table("users").upsert([{"user_id": "u9", "name": "Zoe"}])
+    app.stop()
+    again = mp.App(sql=USERS, state=tmp_path / "state")
+    assert again.table("users").get("u9") == {"user_id": "u9", "name": "Zoe", "tier": "BASIC", "age": None}
+    again.stop()
+
+
+def test_one_shot_statements_run_once_and_added_ones_run_later(app: Any, tmp_path: Path) -> None:
+    app.stop()
+    more = USERS + "INSERT INTO orders VALUES (1, 'u1', 10.50);\n"
+    for _ in range(2):
+        again = mp.App(sql=more, state=tmp_path / "state")
+        again.run_once()
+    assert len(again.table("users")) == 3
+    assert again.table("orders").to_arrow().to_pylist() == [{"id": 1, "user_id": "u1", "amount": Decimal("10.50")}]
+    again.stop()
+
+
+def fail_inside_a_transaction(app: Any) -> None:
+    with app.transaction() as tx:
+        tx.execute("UPDATE users SET tier = 'LOST'")
+        tx.table("orders").insert([{"id": 1, "user_id": "u1", "amount": 1}])
+        tx.execute("INSERT INTO users VALUES ('u1', 'again', 'GOLD', 1)")
+
+
+def test_a_transaction_is_all_or_nothing(app: Any) -> None:
+    with pytest.raises(ConstraintError, match="MP402"):
+        fail_inside_a_transaction(app)
+    assert app.table("users").count("tier = 'LOST'") == 0
+    assert len(app.table("orders")) == 0
+    with app.transaction() as tx:
+        tx.execute("INSERT INTO orders VALUES (1, 'u1', 1.25)")
+        assert app.table("orders").get(1) is None
+    assert app.table("orders").get(1)["amount"] == Decimal("1.25")
+
+
+def test_a_wrong_file_shows_all_its_mistakes() -> None:
+    with pytest.raises(InputError) as caught:
+        mp.App(sql="CREATE TABLE t (a INT);\nINSERT INTO tt VALUES (1);\nSELECT b FROM t;\n")
+    assert [p.code for p in caught.value.problems] == ["MP201", "MP202"]
+
+
+def test_what_cannot_run_yet_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    text = "CREATE TABLE t AS SELECT * FROM postgresql://localhost/db?table=t;"
+    with pytest.raises(NotYetError, match="MP901"):
+        mp.App(sql=text, state=tmp_path / "state")
+    assert not (tmp_path / "state").exists()
+
+
+def test_an_unknown_table_is_told_with_the_nearest_name(app: Any) -> None:
+    with pytest.raises(TableError, match="Did you mean 'users'"):
+        app.table("user")
+    assert "users" in app
+    assert "user" not in app
+
+
+@pytest.mark.spark
+def test_views_follow_every_way_of_changing_a_table(spark: Any, tmp_path: Path) -> None:
+    text = USERS + "CREATE TABLE tiers AS SELECT tier, COUNT(*) AS n, MIN(age) AS youngest FROM users GROUP BY tier;"
+    with mp.App(sql=text + "CREATE TABLE top AS SELECT MAX(n) AS n FROM tiers;", spark=spark) as app:
+
+        def tiers() -> dict[str, tuple[int, int | None]]:
+            return {r["tier"]: (r["n"], r["youngest"]) for r in app.table("tiers").to_arrow().to_pylist()}
+
+        assert tiers() == {"GOLD": (1, 30), "BASIC": (2, 70)}
+        app.table("users").upsert([{"user_id": "u4", "tier": "BASIC", "age": 5}])
+        assert tiers() == {"GOLD": (1, 30), "BASIC": (3, 5)}
+        app.execute("DELETE FROM users WHERE user_id IN (SELECT user_id FROM users WHERE age = 5)")
+        assert tiers() == {"GOLD": (1, 30), "BASIC": (2, 70)}
+        with app.transaction() as tx:
+            tx.execute("UPDATE users SET tier = 'GOLD'")
+            tx.table("users").delete("user_id = 'u1'")
+        assert tiers() == {"GOLD": (2, 70)}
+        assert app.table("top").values("n") == [2]
+
+
+@pytest.mark.spark
+def test_queries_take_parameters_and_joins(spark: Any) -> None:
+    with mp.App(sql=USERS, spark=spark, output=io.StringIO()) as app:
+        app.execute("INSERT INTO orders VALUES (1, 'u1', 9.99), (2, 'u1', 0.01), (3, 'u9', 5)")
+        found = app.query(
+            "SELECT u.name, SUM(o.amount) AS total FROM orders o JOIN users u USING (user_id) "
+            "WHERE o.amount > ? GROUP BY u.name",
+            [Decimal("0.001")],
+        )
+        assert found.rows() == [{"name": "Ann", "total": Decimal("10.00")}]
+        assert app.query("SHOW TABLES").to_arrow()["name"].to_pylist().count("users") == 1
+        assert app.query("DESCRIBE users").rows()[0]["column"] == "user_id"

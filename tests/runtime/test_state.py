@@ -1,0 +1,93 @@
+"""The state directory: one process, one app, one format; anything else is told and left unharmed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from millpond.errors import StateError
+from millpond.runtime.state import default_state, open_existing, open_state
+
+
+def refused(path: Path, app: str = "app") -> StateError:
+    with pytest.raises(StateError) as caught:
+        open_state(path, app)
+    return caught.value
+
+
+def test_a_new_directory_is_made_and_found_again(tmp_path: Path) -> None:
+    open_state(tmp_path / "deep" / "state", "app").close()
+    again = open_state(tmp_path / "deep" / "state", "app")
+    assert again.path == tmp_path / "deep" / "state"
+    again.close()
+
+
+def test_the_default_stands_beside_the_sql_file(tmp_path: Path) -> None:
+    assert default_state(tmp_path / "trades.sql") == tmp_path / ".millpond" / "trades"
+
+
+def test_a_directory_held_by_another_process_is_refused_with_its_number(tmp_path: Path) -> None:
+    hold = "import sys; from pathlib import Path; from millpond.runtime.state import open_state\n"
+    hold += "s = open_state(Path(sys.argv[1]), 'app'); print('held', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", hold, str(tmp_path / "state")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        error = refused(tmp_path / "state")
+        assert error.code == "MP801"
+        assert f"process {holder.pid}" in str(error)
+        holder.communicate("")
+    open_state(tmp_path / "state", "app").close()
+
+
+def test_a_directory_of_another_app_is_refused_and_stays_as_it_was(tmp_path: Path) -> None:
+    open_state(tmp_path, "orders").close()
+    before = sorted((f.name, f.read_bytes()) for f in tmp_path.iterdir() if f.name != "lock")
+    error = refused(tmp_path, "trades")
+    assert error.code == "MP802"
+    assert "'orders'" in str(error)
+    assert "'trades'" in str(error)
+    assert sorted((f.name, f.read_bytes()) for f in tmp_path.iterdir() if f.name != "lock") == before
+
+
+def test_a_directory_of_another_format_is_refused(tmp_path: Path) -> None:
+    open_state(tmp_path, "app").close()
+    (tmp_path / "app.json").write_text(json.dumps({"format": 99, "app": "app"}))
+    assert refused(tmp_path).code == "MP803"
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"app": "x"}', "[1]"])
+def test_a_damaged_identity_is_told(tmp_path: Path, damage: str) -> None:
+    open_state(tmp_path, "app").close()
+    (tmp_path / "app.json").write_text(damage)
+    assert refused(tmp_path).code == "MP804"
+
+
+def test_a_directory_of_something_else_is_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "thesis.doc").write_text("years of work")
+    error = refused(tmp_path)
+    assert error.code == "MP802"
+    assert "thesis.doc" in str(error)
+
+
+def test_a_plain_file_is_no_state_directory(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    assert refused(tmp_path / "state").code == "MP804"
+
+
+def test_no_state_is_told_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="millpond run") as caught:
+        open_existing(tmp_path / "nothing")
+    assert caught.value.code == "MP807"
+
+
+def test_a_temporary_directory_is_gone_when_let_go() -> None:
+    state = open_state(None, "app")
+    assert os.path.isdir(state.path)
+    state.close()
+    assert not os.path.exists(state.path)
