@@ -80,7 +80,7 @@ class Views:
         return view
 
     def _name(self, name: str) -> str:
-        return f"{self._prefix}_{name.lower()}"
+        return f"{self._prefix}_{_plain(name.lower())}"
 
     def drop(self) -> None:
         """Remove them all: a session that the user brought is left as it was."""
@@ -88,6 +88,13 @@ class Views:
             self.session.catalog.dropTempView(view)
         self._made.clear()
         self._versions.clear()
+
+
+def _plain(name: str) -> str:
+    """A name that Spark takes for a temporary view; two names never become one."""
+    if name.isascii() and name.replace("_", "a").isalnum():
+        return name
+    return "x" + name.encode().hex()
 
 
 def arrow_frame(session: SparkSession, rows: pa.Table) -> DataFrame:
