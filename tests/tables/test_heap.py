@@ -1,0 +1,48 @@
+"""Heaps stay right when all hashes collide, and old versions stay readable while a heap grows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from millpond.contracts.table import TableSpec
+from millpond.schema import Column, Schema
+from millpond.tables import heap
+from millpond.tables.store import open_store
+
+SPEC = TableSpec("t", Schema.of([Column("k", pa.int64(), False), Column("v", pa.int64())], ["k"]), indexes=(("v",),))
+
+
+def rows(keys: range, value: int) -> pa.Table:
+    return pa.table({"k": pa.array(keys, pa.int64()), "v": pa.array([value] * len(keys), pa.int64())})
+
+
+def test_keys_whose_hashes_all_collide_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heap, "hash_columns", lambda columns: np.zeros(len(columns[0]), dtype=np.uint64))
+    monkeypatch.setattr(heap, "hash_key", lambda parts: 0)
+    table = open_store(None).create(SPEC)
+    table.insert(rows(range(20), 1))
+    table.upsert(rows(range(10, 30), 2))
+    table.delete(keys=[3, 4, 12])
+    table.upsert(rows(range(4, 6), 3))
+    wanted = {k: 1 for k in range(10)} | {k: 2 for k in range(10, 30)} | {4: 3, 5: 3}
+    for gone in (3, 12):
+        del wanted[gone]
+    assert {r["k"]: r["v"] for r in table.to_arrow().to_pylist()} == wanted
+    found = table.lookup(pa.array(range(-5, 40)))
+    assert {r["k"]: r["v"] for r in found.to_pylist()} == wanted
+    assert [table.contains(k) for k in range(-5, 40)] == [k in wanted for k in range(-5, 40)]
+    assert table.lookup([3], by="v").num_rows == 2
+
+
+def test_an_old_version_is_read_while_the_heap_grows() -> None:
+    table = open_store(None).create(SPEC)
+    table.insert(rows(range(100), 0))
+    old = table.snapshot()
+    for turn in range(1, 30):
+        table.upsert(rows(range(50 * turn, 50 * turn + 1000), turn))
+    keys = pa.array(range(200))
+    assert old.lookup(keys).column("v").to_pylist() == [0] * 100
+    assert [old.get(k) for k in (0, 99, 100)] == [{"k": 0, "v": 0}, {"k": 99, "v": 0}, None]
+    assert old.lookup([0], by="v").num_rows == len(old) == 100
