@@ -39,7 +39,7 @@ class Exchange:
                 if version == table.version:
                     return path
             self._folder.mkdir(parents=True, exist_ok=True)
-            path = self._folder / f"{table.name}-{table.version}.parquet"
+            path = self._folder / f"{_plain(table.name.lower())}-{table.version}.parquet"
             pq.write_table(table.to_arrow(), path, compression="none", use_dictionary=False, write_statistics=False)
             files.append((table.version, path))
             while len(files) > VERSIONS_KEPT:
