@@ -26,7 +26,7 @@ def test_keys_whose_hashes_all_collide_are_told_apart(monkeypatch: pytest.Monkey
     table.upsert(rows(range(10, 30), 2))
     table.delete(keys=[3, 4, 12])
     table.upsert(rows(range(4, 6), 3))
-    wanted = {k: 1 for k in range(10)} | {k: 2 for k in range(10, 30)} | {4: 3, 5: 3}
+    wanted = dict.fromkeys(range(10), 1) | dict.fromkeys(range(10, 30), 2) | {4: 3, 5: 3}
     for gone in (3, 12):
         del wanted[gone]
     assert {r["k"]: r["v"] for r in table.to_arrow().to_pylist()} == wanted
