@@ -7,6 +7,7 @@ from typing import Any
 
 from millpond.plan.aggregate_model import AggregatePlan
 from millpond.plan.flows import INTO_TABLES
+from millpond.plan.missing import joins_with_policy
 from millpond.plan.model import (
     Access,
     FlowPlan,
@@ -40,6 +41,15 @@ VERBS = {
     StepKind.AGGREGATE: "aggregate into",
     StepKind.APPEND: "append to",
     StepKind.SINK: "write to",
+}
+
+# What 'on.missing' comes to.
+MISSING = {
+    "nulls": "its columns are NULL",
+    "skip": "the event is skipped",
+    "default": "defaults take its place",
+    "fail": "the statement fails",
+    "wait": "the event waits for it",
 }
 
 
@@ -99,7 +109,14 @@ def _flow_lines(flow: FlowPlan, plan: Plan) -> Iterator[str]:
             yield from (f"     {line}" for line in _merging(step.aggregate))
         if step.condition is not None:
             yield f"     {_matching(step, plan)}"
+        yield from (f"     {line}" for line in _missing(step))
         yield from (f"     {_access(a)}" for a in step.reads)
+
+
+def _missing(step: Step) -> Iterator[str]:
+    """What joins do with an event that finds no row, where the statement says it."""
+    for _, join, policy in joins_with_policy(step.query):
+        yield f"an event without a row of {join.this.alias_or_name}: {MISSING[policy]}"
 
 
 def _matching(step: Step, plan: Plan) -> str:

@@ -10,6 +10,7 @@ from sqlglot import exp
 from millpond import registry
 from millpond.errors import MillpondError, Place, Problem, Severity
 from millpond.plan.functions import has_aggregate
+from millpond.plan.missing import joins_with_policy
 from millpond.plan.model import Plan, SinkPlan, SourcePlan, Step, StepKind, TableKind
 from millpond.sql import nodes
 from millpond.sql.statements import Delete, Update, Upsert
@@ -107,9 +108,16 @@ def _has_batch(relation: exp.Expr) -> bool:
 
 def _join_options(plan: Plan) -> Iterator[tuple[Place, str]]:
     for step in _steps(plan):
-        for join in step.query.find_all(exp.Join):
-            for entry in nodes.join_options(join).entries:
-                yield entry.place, f"The join option '{entry.name}'"
+        for select, join, policy in joins_with_policy(step.query):
+            place = nodes.join_options(join).entries[0].place
+            kind = f"{join.side} {join.kind}".upper()
+            from_ = select.args.get("from_")
+            if policy == "wait":
+                yield place, "'on.missing' = 'wait'"
+            elif any(word in kind for word in ("RIGHT", "FULL", "SEMI", "ANTI")):
+                yield place, f"'on.missing' in a {kind.strip()} JOIN"
+            elif from_ is None or not _has_batch(from_.this):
+                yield place, "'on.missing' in a join that does not start from the stream"
 
 
 def _changes(plan: Plan) -> Iterator[tuple[Place, str]]:
@@ -159,7 +167,7 @@ NOT_YET = (
     NotYet("UPSERT ... ON with aggregates, subqueries or VALUES", _upserts_on),
     NotYet("other aggregates over streams", _other_aggregates),
     NotYet("stream-stream joins", _stream_joins),
-    NotYet("per-join options", _join_options),
+    NotYet("some per-join options", _join_options),
     NotYet("CHANGES()", _changes),
     NotYet("wildcard paths", _paths),
     NotYet("sources", _sources),

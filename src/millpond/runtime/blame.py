@@ -16,7 +16,7 @@ from millpond.runtime.spark_errors import translate
 from millpond.runtime.steps import run_step
 
 # Errors that a row can be blamed for; a full disk or a bug is nobody's.
-BLAMED = ("MP408", "MP701", "MP702")
+BLAMED = ("MP408", "MP701", "MP702", "MP704")
 
 
 def run_without_the_guilty(run: BatchRun, step: Step, error: MillpondError) -> None:

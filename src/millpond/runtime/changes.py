@@ -68,7 +68,7 @@ def _upsert_on(work: Work, shot: OneShot, table: WriteTable) -> int:
     for error in apply_rows(table, matching, rows):
         if error is not None:
             raise error
-    return rows.num_rows
+    return int(rows.num_rows)
 
 
 def _rows(work: Work, shot: OneShot, table: WriteTable) -> Any:

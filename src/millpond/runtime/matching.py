@@ -12,6 +12,7 @@ from sqlglot import exp
 from millpond.contracts.table import WriteTable
 from millpond.errors import MillpondError
 from millpond.expressions.parameters import in_order
+from millpond.plan.typed import as_expression
 from millpond.plan.upserts import is_own
 from millpond.schema import type_name
 
@@ -86,7 +87,7 @@ def _change(table: WriteTable, condition: exp.Expr, values: dict[str, Any], para
     return table.update(condition, values, parameters)
 
 
-def _typed(matching: Matching, rows: pa.Table) -> exp.Expr:
+def _typed(matching: Matching, rows: pa.Table) -> exp.Expression:
     """The condition with a cast around each `?` whose type its Python value does not tell."""
 
     def cast(node: exp.Expr) -> exp.Expr:
@@ -95,4 +96,4 @@ def _typed(matching: Matching, rows: pa.Table) -> exp.Expr:
         type_ = rows.schema.field(matching.extra[node.meta[EVENT]]).type
         return node if any(is_plain(type_) for is_plain in PLAIN) else exp.cast(node, type_name(type_), dialect="spark")
 
-    return matching.condition.copy().transform(cast)
+    return as_expression(matching.condition.copy().transform(cast))

@@ -8,6 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from millpond.errors import FlowError, MillpondError, Place, SinkError
+from millpond.plan.missing import FAILED as MISSING
 from millpond.redact import redact
 
 # Spark's error class -> our code and sentence. Everything else is MP701 with Spark's first sentence.
@@ -41,6 +42,9 @@ def translate(error: BaseException, place: Place | None = None) -> MillpondError
         )
     found = _CLASS.search(text)
     name, told = (found.group(1), " ".join(found.group(2).split())) if found else ("", text.strip().splitlines()[0])
+    if told.startswith(MISSING):
+        hint = "Add the row, or choose another 'on.missing'."
+        return FlowError(MISSING, redact(told.removeprefix(f"{MISSING} ").strip())[:500], place=place, hint=hint)
     code, sentence = KNOWN.get(name, ("MP701", ""))
     message = sentence if sentence and code == "MP702" else f"{sentence} {told}".strip()
     return FlowError(code, redact(message)[:500], place=place, hint=HINTS[code])

@@ -1,0 +1,102 @@
+"""Joined rows that are absent: a join with 'on.missing' becomes a join that does what it says.
+
+A join marks the rows of its table, so that an absent row can be told from a row of NULLs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from millpond.plan.typed import type_of
+from millpond.schema import type_name
+from millpond.sql import nodes
+
+FOUND = "__mp_found"
+# What the message of a failing join starts with, so that it can be told from a user's own raise_error.
+FAILED = "MP704"
+DEFAULT = "default."
+
+
+def policy_of(join: exp.Join) -> str | None:
+    """What a join does with an event that finds no row; None: what its kind does."""
+    return next((e.value.lower() for e in nodes.join_options(join).entries if e.name == "on.missing"), None)
+
+
+def joins_with_policy(query: exp.Expr) -> Iterator[tuple[exp.Select, exp.Join, str]]:
+    """Every join of a query that has one, with its SELECT."""
+    for select in query.find_all(exp.Select):
+        for join in select.args.get("joins") or ():
+            policy = policy_of(join)
+            if policy is not None:
+                yield select, join, policy
+
+
+def rewrite_missing(query: exp.Query) -> exp.Query:
+    """The query with every 'on.missing' carried out; 'wait' is the flow's business, the kind of join decides after."""
+    found = query.copy()
+    for select, join, policy in list(joins_with_policy(found)):
+        if policy != "wait":
+            join.set("side", None if policy == "skip" else "LEFT")
+        if policy == "default":
+            _put_defaults(select, join)
+        elif policy == "fail":
+            _fail(select, join)
+    return found
+
+
+def _put_defaults(select: exp.Select, join: exp.Join) -> None:
+    """Every mention of a column with a default outside the join itself: the default where there is no row."""
+    alias = join.this.alias_or_name
+    entries = nodes.join_options(join).entries
+    defaults = {e.name.removeprefix(DEFAULT): e.value for e in entries if e.name.startswith(DEFAULT)}
+    mentions = [c for c in _outside(select, join) if c.table == alias and c.name.lower() in defaults]
+    _mark(join)
+    for column in mentions:
+        value = _value(defaults[column.name.lower()], column)
+        chosen = exp.If(this=_is_absent(alias), true=value, false=column.copy())
+        # An output keeps its name.
+        named = column.parent is select and column.arg_key == "expressions"
+        column.replace(exp.alias_(chosen, column.name, quoted=True) if named else chosen)
+
+
+def _outside(select: exp.Select, join: exp.Join) -> list[exp.Column]:
+    inside = {id(c) for c in join.find_all(exp.Column)}
+    return [c for c in select.find_all(exp.Column) if id(c) not in inside]
+
+
+def _value(text: str, column: exp.Column) -> exp.Expr:
+    type_ = type_of(column)
+    literal = exp.Literal.string(text)
+    return literal if type_ is None else exp.cast(literal, type_name(type_), dialect="spark")
+
+
+def _fail(select: exp.Select, join: exp.Join) -> None:
+    """WHERE raises for an event without a row. What it says names the event's own values: an expression over both sides
+    is one that Spark can judge after the join only."""
+    alias = join.this.alias_or_name
+    on = join.args.get("on")
+    own = [c for c in (on.find_all(exp.Column) if on is not None else ()) if c.table != alias]
+    values = [exp.cast(c.copy(), "string", dialect="spark") for c in own] or [exp.func("uuid")]
+    shown = [exp.func("coalesce", v, exp.Literal.string("NULL")) for v in values]
+    told = exp.func("concat_ws", exp.Literal.string(", "), *shown)
+    start = exp.Literal.string(f"{FAILED} No row of '{alias}' for ")
+    _mark(join)
+    error = exp.Anonymous(this="raise_error", expressions=[exp.func("concat", start, told)])
+    select.where(exp.If(this=_is_absent(alias), true=error, false=exp.true()), copy=False)
+
+
+def _is_absent(alias: str) -> exp.Expr:
+    return exp.column(FOUND, table=alias, quoted=True).is_(exp.null())
+
+
+def _mark(join: exp.Join) -> None:
+    """The joined relation with a column that is true in each of its rows."""
+    relation = join.this
+    alias = exp.TableAlias(this=exp.to_identifier(relation.alias_or_name, quoted=True))
+    inner = relation.copy()
+    if isinstance(inner, exp.Subquery):
+        inner.set("alias", exp.TableAlias(this=exp.to_identifier("__mp_rows")))
+    marked = exp.select(exp.Star(), exp.alias_(exp.true(), FOUND)).from_(inner)
+    join.set("this", exp.Subquery(this=marked, alias=alias))
