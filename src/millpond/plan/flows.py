@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from millpond.plan.access import choose_access, without_hints
 from millpond.plan.context import Context, Planned
+from millpond.plan.missing import waits_of
 from millpond.plan.model import FlowPlan, Step, StepKind, TableKind, TablePlan
+from millpond.plan.sources import short_hash
 from millpond.schema import Schema
 
 INTO_TABLES = (StepKind.INSERT, StepKind.UPSERT, StepKind.UPDATE, StepKind.DELETE, StepKind.AGGREGATE, StepKind.APPEND)
@@ -29,7 +31,7 @@ def _flow(drivers: tuple[str, ...], items: list[Planned], context: Context) -> F
         "__".join(drivers),
         " + ".join(names),
         drivers[0],
-        tuple(_step(item) for item in items),
+        tuple(_step(item, _occurrence(item, items)) for item in items),
         stream.watermark if stream is not None and source is not None else None,
         context.options_for(drivers, {}),
         drivers[1:],
@@ -43,9 +45,15 @@ def _name(driver: str, context: Context) -> str:
     return named or (context.sources[driver].plan.name if driver in context.sources else driver)
 
 
-def _step(item: Planned) -> Step:
+def _occurrence(item: Planned, items: list[Planned]) -> int:
+    """Which one among the flow's statements of the same text it is."""
+    return [i.index for i in items if i.statement.text == item.statement.text].index(item.index) + 1
+
+
+def _step(item: Planned, occurrence: int) -> Step:
     assert item.bound is not None
     assert item.kind is not None
+    waits = waits_of(item.bound.query)
     return Step(
         item.index,
         item.kind,
@@ -59,6 +67,7 @@ def _step(item: Planned) -> Step:
         item.options,
         item.statement,
         item.condition if item.kind is StepKind.UPSERT else None,
+        f"waiting_{short_hash(item.statement.text)}_{occurrence}" if waits else "",
     )
 
 

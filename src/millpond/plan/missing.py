@@ -6,9 +6,11 @@ A join marks the rows of its table, so that an absent row can be told from a row
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from sqlglot import exp
 
+from millpond.plan.ownership import JOIN_OPTIONS
 from millpond.plan.typed import type_of
 from millpond.schema import type_name
 from millpond.sql import nodes
@@ -31,6 +33,27 @@ def joins_with_policy(query: exp.Expr) -> Iterator[tuple[exp.Select, exp.Join, s
             policy = policy_of(join)
             if policy is not None:
                 yield select, join, policy
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A join of a statement's own SELECT, by its position among the joins, whose events wait for a row."""
+
+    position: int
+    timeout_us: int
+    rows_max: int
+
+
+def waits_of(query: exp.Query) -> tuple[Wait, ...]:
+    """The joins that let events wait."""
+    joins = query.args.get("joins") or () if isinstance(query, exp.Select) else ()
+    return tuple(_wait(n, join) for n, join in enumerate(joins) if policy_of(join) == "wait")
+
+
+def _wait(position: int, join: exp.Join) -> Wait:
+    given = {e.name: e.value for e in nodes.join_options(join).entries}
+    values = {o.name: o.read(given.get(o.name, o.default)) for o in JOIN_OPTIONS if o.name.startswith("wait.")}
+    return Wait(position, values["wait.timeout"], values["wait.max.rows"])
 
 
 def rewrite_missing(query: exp.Query) -> exp.Query:

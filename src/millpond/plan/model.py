@@ -113,7 +113,7 @@ class StepKind(StrEnum):
 class Step:
     """One statement of a flow. `query` is over BATCH and tables, stars expanded, every output named; `columns` are the
     target's columns that its outputs fill, by position. `schema` is what the query yields, as far as known;
-    `condition`, bound, is the ON of an UPSERT."""
+    `condition`, bound, is the ON of an UPSERT; `waiting` names the table of events that wait for a joined row."""
 
     index: int
     kind: StepKind
@@ -127,6 +127,7 @@ class Step:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     statement: Statement | None = field(default=None, repr=False)
     condition: exp.Expression | None = None
+    waiting: str = ""
 
 
 @dataclass(frozen=True)

@@ -112,12 +112,18 @@ def _join_options(plan: Plan) -> Iterator[tuple[Place, str]]:
             place = nodes.join_options(join).entries[0].place
             kind = f"{join.side} {join.kind}".upper()
             from_ = select.args.get("from_")
-            if policy == "wait":
-                yield place, "'on.missing' = 'wait'"
+            if policy == "wait" and select is not step.query:
+                yield place, "'on.missing' = 'wait' in a subquery"
+            elif policy == "wait" and step.aggregate is not None:
+                yield place, "'on.missing' = 'wait' under an aggregate"
             elif any(word in kind for word in ("RIGHT", "FULL", "SEMI", "ANTI")):
                 yield place, f"'on.missing' in a {kind.strip()} JOIN"
             elif from_ is None or not _has_batch(from_.this):
                 yield place, "'on.missing' in a join that does not start from the stream"
+    for query in [t.query for t in plan.tables] + [shot.query for shot in plan.one_shots]:
+        for _, join, policy in joins_with_policy(query) if query is not None else ():
+            if policy == "wait":
+                yield nodes.join_options(join).entries[0].place, "'on.missing' = 'wait' without a stream"
 
 
 def _changes(plan: Plan) -> Iterator[tuple[Place, str]]:

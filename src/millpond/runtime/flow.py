@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from millpond.contracts.source import StreamReader
 from millpond.errors import FlowError, MillpondError
 from millpond.plan.model import FlowPlan, SourcePlan, Step, StepKind
 from millpond.registry import find
-from millpond.runtime.access import Views
+from millpond.runtime.access import Views, arrow_frame
 from millpond.runtime.batch import Batch, read_batch
 from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.blame import run_without_the_guilty
@@ -27,6 +28,7 @@ from millpond.runtime.progress import FAILED, FINISHED, RUNNING, STOPPED, WAITIN
 from millpond.runtime.spark_errors import translate
 from millpond.runtime.steps import run_step
 from millpond.runtime.telling import tell_closed
+from millpond.runtime.waiting import LOOK_S, RELEASED, SINCE, Waiting, hold_back
 from millpond.runtime.watermark import Reached, moved
 from millpond.runtime.work import Work
 
@@ -56,6 +58,7 @@ class Flow:
         # One at a time: a batch, or windows of a silent stream that close.
         self._turn = threading.Lock()
         self._idle = Idle(plan)
+        self._waiting = Waiting(plan, context.store)
 
     @property
     def folder(self) -> str:
@@ -64,6 +67,7 @@ class Flow:
     def _tables_written(self) -> tuple[str, ...]:
         written = {s.target for s in self.plan.steps if s.kind is not StepKind.SINK}
         companions = {c for s in self.plan.steps if s.aggregate for c in s.aggregate.companions}
+        companions |= {s.waiting for s in self.plan.steps if s.waiting}
         views = {v.name for v in self._context.views_of(written)}
         return tuple(sorted(n.lower() for n in written | companions | views | {DEAD_LETTERS}))
 
@@ -74,6 +78,8 @@ class Flow:
         require_agreement(self.plan, flow_entry(self._context.store, self.plan.id), folder / "checkpoint")
         plugin = find("source", self.source.type)
         self.reader = plugin.open_stream(self.source.spec, folder / "source")
+        if plugin.await_ready is not None:
+            plugin.await_ready(self.reader, self._context.spark(), self._context.stopping)
         self._idle.heard(flow_entry(self._context.store, self.plan.id).watermark)
 
     def catch_up(self, *, drain: bool) -> None:
@@ -172,7 +178,7 @@ class Flow:
             run = BatchRun(self.plan, batch, work, letters, self._reached(batch))
             self._bad_records(run)
             for step in self.plan.steps:
-                self._run_step(run, step)
+                self._run_step(hold_back(run, step) if step.waiting else run, step)
             work.refresh()
             tx.put(flow_key(self.plan.id), FlowEntry(batch.id, tuple(run.staged), run.watermark.after).as_json())
             tx.commit()
@@ -215,6 +221,47 @@ class Flow:
             tx.commit()
         for staged in run.staged:
             self._context.sinks[staged["sink"]].publish(staged["staged"])
+
+    def wait_out(self) -> None:
+        """Go on until no event waits for a joined row: `--once` waits the time out."""
+        while self.state == FINISHED and self._waiting.some() and not self._context.stopping.wait(LOOK_S):
+            self.retry()
+
+    def retry(self) -> None:
+        """Try waiting events again if it is time; called by the poller and by `wait_out`."""
+        if self.state not in (RUNNING, FINISHED) or not self._waiting.is_due():
+            return
+        if not self._turn.acquire(blocking=False):
+            return
+        try:
+            self._release_waiting()
+        except Exception as error:
+            self._failed(error)
+        finally:
+            self._turn.release()
+
+    def _release_waiting(self) -> None:
+        """A commit without a batch: only events that waited go through the statements they waited in."""
+        store, entry = self._context.store, flow_entry(self._context.store, self.plan.id)
+        number = store.get(RELEASED + self.plan.id) or 0
+        staged: list[dict[str, Any]] = []
+        with store.begin(locks=self._writes) as tx:
+            work = Work(self._context, tx, Views(self._context.spark, self._context.exchange, "mp_waited"))
+            plan = replace(self.plan, id=f"{self.plan.id}-released-{number}")
+            letters = self._context.letters(self.plan.name, self.source)
+            for step in self.plan.steps:
+                if step.waiting:
+                    held = work.table(step.waiting).to_arrow().slice(0, 0).drop_columns([SINCE])
+                    batch = Batch(entry.batch, arrow_frame(work.views.session, held), 0, pa.table({}))
+                    run = BatchRun(plan, batch, work, letters, Reached(entry.watermark, entry.watermark))
+                    self._run_step(hold_back(run, step), step)
+                    staged += run.staged
+            work.refresh()
+            tx.put(RELEASED + self.plan.id, number + 1)
+            tx.put(flow_key(self.plan.id), FlowEntry(entry.batch, tuple(staged), entry.watermark).as_json())
+            tx.commit()
+        for told in staged:
+            self._context.sinks[told["sink"]].publish(told["staged"])
 
     def _run_step(self, run: BatchRun, step: Step) -> None:
         savepoint = run.work.tx.savepoint()

@@ -38,6 +38,7 @@ class Poller:
             for flow in self._flows:
                 flow.watch()
                 flow.rest()
+                flow.retry()
                 if flow.reader is not None and self._is_due(id(flow), flow.reader.interval_s):
                     flow.poll()
             for loader in self._loaders:

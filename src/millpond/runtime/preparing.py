@@ -26,6 +26,7 @@ from millpond.runtime.relations import spark_text, tables_of
 from millpond.runtime.spark_errors import translate
 from millpond.runtime.spark_types import from_spark_schema
 from millpond.runtime.steps import run_step
+from millpond.runtime.waiting import waiting_spec
 from millpond.runtime.work import Work
 from millpond.schema import Column, Schema
 
@@ -57,6 +58,9 @@ class Preparation:
         for flow in self._context.plan.flows:
             if self._context.plan.source(flow.source).columns is not None:
                 self._make_groups_of(flow)
+                for step in flow.steps:
+                    if step.waiting:
+                        self._context.store.create(waiting_spec(step, self._batch_schema(flow)))
 
     def _make_groups_of(self, flow: FlowPlan) -> None:
         """The companions of groups that have no table of their own: they go to a sink or into another table."""

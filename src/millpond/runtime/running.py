@@ -117,8 +117,30 @@ class Running:
         for flow in self.flows:
             if not self.context.stopping.is_set() and not any(other.stops_app for other in self.flows):
                 self._catch_up(flow, drain=drain)
+        for flow in self.flows if drain else ():
+            flow.wait_out()
         if not self.context.stopping.is_set():
             self._one_shots.run(self.plan, late=True)
+
+    def _look_around(self) -> None:
+        """Find the columns of sources on the network that nobody declared, and plan with them."""
+        unknown = [s for s in self.plan.sources if s.columns is None]
+        if not any([self._sees(s, wait=True) for s in unknown]):
+            return
+        self.plan = self.context.plan = self._replan(self._found)
+        Preparation(self.context, accept=False).prepare()
+        self.flows[:] = [Flow(flow, self.context) for flow in self.plan.flows]
+        self.loaders[:] = [Loader(t, self.context) for t in self.plan.tables if t.source and t.query is not None]
+
+    def _sees(self, source: SourcePlan, *, wait: bool) -> bool:
+        """Whether the columns of a source can be seen now."""
+        plugin = find("source", source.type)
+        if plugin.sample is None:
+            return discover_local(plugin, source.spec).columns is not None
+        found = plugin.sample(source.spec, self.spark(), wait)
+        if found.columns is not None:
+            self._found[source.spec.id] = found
+        return found.columns is not None
 
     def _refresh_after(self, tx: Transaction) -> None:
         """Views follow what a user changes through a table, in the same commit."""
@@ -172,10 +194,10 @@ class Running:
         """Plan anew when a source that was empty has records now, and start what waited for its columns."""
         users: list[Flow | Loader] = [*self.flows, *self.loaders]
         waiting = [user.source for user in users if user.source.columns is None]
-        if not any(discover_local(find("source", s.type), s.spec).columns for s in waiting):
+        if not any([self._sees(s, wait=False) for s in waiting]):
             return
         try:
-            self.plan = self.context.plan = self._replan()
+            self.plan = self.context.plan = self._replan(self._found)
         except MillpondError as error:
             for flow in self.flows:
                 if flow.state == WAITING:
