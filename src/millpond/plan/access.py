@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from sqlglot import exp
 
 from millpond.plan.bound import BoundQuery, BoundSelect
+from millpond.plan.lookups import Lookup, find_lookups
 from millpond.plan.model import Access, AccessKind
 
 HINTS = {"lookup": AccessKind.LOOKUP, "snapshot": AccessKind.SNAPSHOT}
@@ -15,17 +16,29 @@ HINTS = {"lookup": AccessKind.LOOKUP, "snapshot": AccessKind.SNAPSHOT}
 def choose_access(bound: BoundQuery) -> tuple[Access, ...]:
     """How a query reads each of its tables."""
     asked = _asked(bound)
-    return tuple(_chosen(name, asked) for name in bound.tables)
+    keys = {r.relation.name.lower(): r.relation.columns.key for r in bound.readings if r.relation.columns is not None}
+    lookups = find_lookups(bound.query)
+    return tuple(_chosen(name, asked.get(name.lower()), keys.get(name.lower(), ()), lookups) for name in bound.tables)
 
 
-def _chosen(name: str, asked: Mapping[str, AccessKind]) -> Access:
-    """One table: a lookup by key equality would be decided here; until then every table is a snapshot."""
-    wish = asked.get(name.lower())
-    if wish is AccessKind.LOOKUP:
-        return Access(name, AccessKind.SNAPSHOT, "LOOKUP was asked for, but this version hands over whole tables")
+def _chosen(name: str, wish: AccessKind | None, key: tuple[str, ...], lookups: tuple[Lookup, ...]) -> Access:
+    """One table: by the batch's keys where an equality gives its whole key, else whole."""
+    tied = [k for k in lookups if k.node.name.lower() == name.lower()]
+    columns = {c.lower() for lookup in tied for c in lookup.columns}
     if wish is AccessKind.SNAPSHOT:
-        return Access(name, AccessKind.SNAPSHOT, "asked for by the hint SNAPSHOT")
-    return Access(name, AccessKind.SNAPSHOT, "read whole, once per version; lookups by key are not there yet")
+        return Access(name, AccessKind.SNAPSHOT, "asked for by the hint SNAPSHOT", True)
+    if wish is AccessKind.LOOKUP:
+        reason = (
+            "asked for by the hint LOOKUP" if tied else "LOOKUP was asked for, but nothing ties it to the batch"
+        )
+        return Access(name, AccessKind.LOOKUP if tied else AccessKind.SNAPSHOT, reason, True)
+    if key and all(k.lower() in columns for k in key):
+        reason = f"{', '.join(key)} is its key: only rows of the batch's keys are read (all of them while it is small)"
+        return Access(name, AccessKind.LOOKUP, reason)
+    if tied:
+        reason = f"read whole, once per version, unless there is an index on {', '.join(sorted(columns))}"
+        return Access(name, AccessKind.LOOKUP, reason)
+    return Access(name, AccessKind.SNAPSHOT, "read whole, once per version: no equality ties it to the batch")
 
 
 def _asked(bound: BoundQuery) -> dict[str, AccessKind]:

@@ -43,11 +43,12 @@ class AccessKind(StrEnum):
 
 @dataclass(frozen=True)
 class Access:
-    """How a statement reads a table, and why."""
+    """How a statement reads a table, and why; `hinted` when the user asked for it."""
 
     table: str
     how: AccessKind
     reason: str
+    hinted: bool = False
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from millpond.rendering import json_lines
 from millpond.runtime.access import arrow_frame
 from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.folding import apply_change
+from millpond.runtime.lookups import Lookups
 from millpond.runtime.matching import apply_rows, take_apart
 from millpond.runtime.relations import ORDER, carry_order
 from millpond.runtime.spark_types import from_spark_schema
@@ -28,6 +29,8 @@ from millpond.schema import Column, Schema, type_name
 
 def run_step(run: BatchRun, step: Step) -> None:
     """Run one statement."""
+    run.work.lookups = Lookups(run.batch, run.work.views, run.work.context.store)
+    run.work.reads = step.reads
     RUNNERS[step.kind](run, step)
 
 

@@ -10,9 +10,10 @@ from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from millpond.contracts.table import Transaction, WriteTable
-from millpond.plan.model import BATCH, TablePlan
+from millpond.plan.model import BATCH, Access, TablePlan
 from millpond.runtime.access import Views
 from millpond.runtime.context import Context
+from millpond.runtime.lookups import Lookups
 from millpond.runtime.relations import ORDER, carry_order, spark_text, tables_of
 from millpond.schema import Schema
 
@@ -28,6 +29,9 @@ class Work:
         self.views = views
         self.changed: set[str] = set()
         self._dirty: set[str] = set()
+        # Set by a flow for each batch and statement: whose keys may be looked up, and how the planner wants to read.
+        self.lookups: Lookups | None = None
+        self.reads: tuple[Access, ...] = ()
 
     def table(self, name: str) -> WriteTable:
         return self.tx.table(name)
@@ -51,10 +55,13 @@ class Work:
     ) -> DataFrame:
         """A query over the batch, relations that are given, and tables as they are now in this transaction."""
         frames = {**(given or {}), **({BATCH: batch} if batch is not None else {})}
-        names = tables_of(query)
-        self.refresh({n for n in names if n not in frames})
+        self.refresh({n for n in tables_of(query) if n not in frames})
+        if self.lookups is not None and BATCH in frames:
+            tables = {n: self.table(n) for n in tables_of(query) if n not in frames}
+            query, fetched = self.lookups.fetch(query, tables, self.reads)
+            frames.update(fetched)
         views = {}
-        for name in names:
+        for name in tables_of(query):
             if name in frames:
                 views[name] = self.views.frame(name, frames[name])
             else:
