@@ -26,18 +26,23 @@ class Given:
     def records(self, batch: Any) -> Any:
         return batch
 
+    def __init__(self, size_hint: int) -> None:
+        self._size_hint = size_hint
+
     def size_hint(self, batch: Any) -> int:
-        return 0
+        return self._size_hint
 
     def committed(self, batch_id: int) -> None:
         return None
 
 
 class Stepper:
-    """Feeds the first flow of an app; `restart` leaves everything that is only in memory behind."""
+    """Feeds the first flow of an app; `restart` leaves everything that is only in memory behind. `large`: batches stay
+    in Spark, as those of many rows do."""
 
-    def __init__(self, sql: str, folder: Path, spark: Any) -> None:
+    def __init__(self, sql: str, folder: Path, spark: Any, *, large: bool = False) -> None:
         self._sql, self._folder, self._spark = sql, folder, spark
+        self._size_hint = 10_000_000 if large else 0
         self._next = 0
         self._open()
 
@@ -48,7 +53,7 @@ class Stepper:
         self._running = Running(plan, self._folder / "state", self._spark, io.StringIO(), lambda: plan)
         self._running.prepare(accept=False)
         self.flow = self._running.flows[0]
-        self.flow.reader = Given()  # type: ignore[assignment]
+        self.flow.reader = Given(self._size_hint)  # type: ignore[assignment]
         self.flow.state = RUNNING
 
     def feed(self, rows: Sequence[dict[str, Any]]) -> None:

@@ -81,7 +81,8 @@ def test_windows_hold_what_a_naive_model_holds(
     slide = "" if window == "TUMBLING" else f", INTERVAL {slide_s} SECONDS"
     query = f"""SELECT k, window_start, window_end, SUM(n) AS total, COUNT(DISTINCT n) AS kinds
       FROM s GROUP BY k, {window}(ts, INTERVAL {size_s} SECONDS{slide})"""
-    stepper = Stepper(f"{STREAM} CREATE TABLE t AS {query}; INSERT INTO 'file://./out' {query};", tmp_path, spark)
+    sql = f"{STREAM} CREATE TABLE t AS {query}; INSERT INTO 'file://./out' {query};"
+    stepper = Stepper(sql, tmp_path, spark, large=window == "SLIDING")
     for number in range(4):
         newest = 12 * (number + 1)
         batch = [
@@ -166,6 +167,19 @@ def test_a_session_is_told_once_and_what_comes_after_its_end_is_late(spark: Any,
     assert b'"n":5' in letters[0][1].replace(b" ", b"")
     assert len(open_) == 1
     assert len(values) == 1
+
+
+@pytest.mark.spark
+def test_sessions_inserted_into_a_keyed_table_leave_it_when_they_are_joined(spark: Any, tmp_path: Path) -> None:
+    sql = f"""{STREAM} CREATE TABLE visits (who STRING, began TIMESTAMP, c BIGINT, PRIMARY KEY (who, began));
+    INSERT INTO visits SELECT k, window_start, COUNT(*) FROM s GROUP BY k, SESSION(ts, INTERVAL 10 SECONDS);"""
+    stepper = Stepper(sql, tmp_path, spark)
+    stepper.feed([row(0), row(18), row(3, k="b")])
+    assert ends(stepper.rows("visits")) == [("a", 0.0, 1), ("a", 18.0, 1), ("b", 3.0, 1)]
+    stepper.feed([row(9)])
+    got = ends(stepper.rows("visits"))
+    stepper.close()
+    assert got == [("a", 0.0, 3), ("b", 3.0, 1)]
 
 
 @pytest.mark.spark
