@@ -191,6 +191,9 @@ class Transaction(Protocol):
     def changed(self) -> tuple[str, ...]:
         """The tables that it has changed so far."""
 
+    def changes(self, name: str) -> Change:
+        """What this transaction has done to a table so far; `version` is the one it began with."""
+
     def put(self, key: str, value: Any) -> None:
         """Record a small JSON value under a key in the same commit (ledger entries); None removes it."""
 

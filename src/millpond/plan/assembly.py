@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from millpond.plan.checks.subject import Subject
 from millpond.plan.context import Context, Planned
-from millpond.plan.flows import make_flows, ordered
-from millpond.plan.model import FlowPlan, OneShot, Plan, SinkPlan, SourcePlan, TablePlan
+from millpond.plan.flows import make_changes, make_flows, ordered
+from millpond.plan.model import FlowPlan, OneShot, Plan, SinkPlan, SourcePlan, Step, TablePlan
 from millpond.plan.one_shots import make_one_shots
 from millpond.plan.transactions import blocks_of
 from millpond.sql.statements import CreateStream, CreateTable, Statement
@@ -22,7 +22,9 @@ def assemble(name: str, statements: tuple[Statement, ...], context: Context) -> 
     transactions = {context.index(s): b.number for b in blocks for s in b.statements}
     created = {s.name.key: context.index(s) for s in statements if isinstance(s, CreateStream | CreateTable)}
     one_shots = make_one_shots(planned, transactions, created)
-    tables = (*_used_hidden(flows, one_shots, context), *context.tables.values())
+    changes = make_changes(planned)
+    steps = [*(s for f in flows for s in f.steps), *(c.step for c in changes)]
+    tables = (*_used_hidden(steps, one_shots, context), *context.tables.values())
     plan = Plan(
         name,
         context.settings,
@@ -31,7 +33,8 @@ def assemble(name: str, statements: tuple[Statement, ...], context: Context) -> 
         tables,
         flows,
         one_shots,
-        _used_sinks(flows, one_shots, context),
+        _used_sinks(steps, one_shots, context),
+        changes,
     )
     return plan, _subject(statements, context, flows)
 
@@ -52,8 +55,8 @@ def _subject(statements: tuple[Statement, ...], context: Context, flows: tuple[F
     )
 
 
-def _used_hidden(flows: Iterable[FlowPlan], shots: Iterable[OneShot], context: Context) -> list[TablePlan]:
-    read = {a.table.lower() for f in flows for s in f.steps for a in s.reads}
+def _used_hidden(steps: Iterable[Step], shots: Iterable[OneShot], context: Context) -> list[TablePlan]:
+    read = {a.table.lower() for s in steps for a in s.reads}
     read |= {a.table.lower() for shot in shots for a in shot.reads}
     read |= {a.table.lower() for table in context.tables.values() for a in table.reads}
     return [plan for name, plan in context.hidden.items() if name in read]
@@ -66,6 +69,6 @@ def _used_sources(flows: Iterable[FlowPlan], tables: Iterable[TablePlan], contex
     return tuple(p for p in context.sources.plans() if p.id in used)
 
 
-def _used_sinks(flows: Iterable[FlowPlan], shots: Iterable[OneShot], context: Context) -> tuple[SinkPlan, ...]:
-    used = {s.target for f in flows for s in f.steps} | {shot.sink for shot in shots}
+def _used_sinks(steps: Iterable[Step], shots: Iterable[OneShot], context: Context) -> tuple[SinkPlan, ...]:
+    used = {s.target for s in steps} | {shot.sink for shot in shots}
     return tuple(p for p in context.sinks.plans() if p.id in used)

@@ -10,6 +10,7 @@ from millpond.plan.flows import INTO_TABLES
 from millpond.plan.missing import joins_with_policy
 from millpond.plan.model import (
     Access,
+    ChangesPlan,
     FlowPlan,
     OneShot,
     Plan,
@@ -60,6 +61,10 @@ def explain_text(plan: Plan) -> str:
         ("Tables, in the order in which they are made", [line for t in plan.tables for line in _table_lines(t, plan)]),
         ("First, once", [_shot_line(s, plan) for s in plan.one_shots if not s.late]),
         ("Flows, in the order in which they catch up", [line for f in plan.flows for line in _flow_lines(f, plan)]),
+        (
+            "Told by changes of tables, in the commits that make them",
+            [line for c in plan.changes for line in _changes_lines(c, plan)],
+        ),
         ("After the flows have caught up", [_shot_line(s, plan) for s in plan.one_shots if s.late]),
         ("Sinks", [f"{s.spec.shown}  {s.type}, {s.guarantee}" for s in plan.sinks]),
         ("To know", [line for p in plan.problems for line in str(p).splitlines()]),
@@ -111,6 +116,11 @@ def _flow_lines(flow: FlowPlan, plan: Plan) -> Iterator[str]:
             yield f"     {_matching(step, plan)}"
         yield from (f"     {line}" for line in _missing(step))
         yield from (f"     {_access(a)}" for a in step.reads)
+
+
+def _changes_lines(changes: ChangesPlan, plan: Plan) -> Iterator[str]:
+    yield f"{changes.table}  to {_target(changes.step, plan)}  (line {changes.step.place.line})"
+    yield from (f"  {_access(a)}" for a in changes.step.reads if a.table.lower() != changes.table.lower())
 
 
 def _missing(step: Step) -> Iterator[str]:
@@ -168,6 +178,7 @@ def explain_json(plan: Plan) -> dict[str, Any]:
         ],
         "tables": [_table_json(t) for t in plan.tables],
         "flows": [_flow_json(f) for f in plan.flows],
+        "changes": [{"id": c.id, "table": c.table, **_step_json(c.step)} for c in plan.changes],
         "one_shots": [_shot_json(s) for s in plan.one_shots],
         "sinks": [_sink_json(s) for s in plan.sinks],
         "problems": [p.as_json() for p in plan.problems],

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping
 from millpond.plan.access import choose_access, without_hints
 from millpond.plan.context import Context, Planned
 from millpond.plan.missing import waits_of
-from millpond.plan.model import FlowPlan, Step, StepKind, TableKind, TablePlan
+from millpond.plan.model import ChangesPlan, FlowPlan, Step, StepKind, TableKind, TablePlan
+from millpond.plan.one_shots import one_shot_id
 from millpond.plan.sources import short_hash
 from millpond.schema import Schema
 
+# How the driver of CHANGES(table) is called.
+CHANGES = "changes("
 INTO_TABLES = (StepKind.INSERT, StepKind.UPSERT, StepKind.UPDATE, StepKind.DELETE, StepKind.AGGREGATE, StepKind.APPEND)
 
 
@@ -18,9 +21,24 @@ def make_flows(planned: Iterable[Planned], context: Context) -> tuple[FlowPlan, 
     """One flow per stream, its steps in the order of the file."""
     by_drivers: dict[tuple[str, ...], list[Planned]] = {}
     for item in planned:
-        if item.drivers and item.kind is not None:
+        if item.drivers and item.kind is not None and not _tells_changes(item):
             by_drivers.setdefault(item.drivers, []).append(item)
     return tuple(_flow(drivers, items, context) for drivers, items in by_drivers.items())
+
+
+def _tells_changes(item: Planned) -> bool:
+    return len(item.drivers) == 1 and item.drivers[0].startswith(CHANGES)
+
+
+def make_changes(planned: Iterable[Planned]) -> tuple[ChangesPlan, ...]:
+    """The statements that the changes of one table drive."""
+    items = [item for item in planned if item.kind is not None and _tells_changes(item)]
+    made = []
+    for item in items:
+        number = _occurrence(item, items)
+        table = item.drivers[0].removeprefix(CHANGES).removesuffix(")")
+        made.append(ChangesPlan(one_shot_id(item.statement, number), table, _step(item, number)))
+    return tuple(made)
 
 
 def _flow(drivers: tuple[str, ...], items: list[Planned], context: Context) -> FlowPlan:

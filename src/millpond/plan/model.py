@@ -150,6 +150,16 @@ class FlowPlan:
 
 
 @dataclass(frozen=True)
+class ChangesPlan:
+    """A statement that tells a table's changes to a sink, in the transactions that change it; `id` names the n-th
+    occurrence of its text. BATCH in its query are the changed rows with their `_op`."""
+
+    id: str
+    table: str
+    step: Step
+
+
+@dataclass(frozen=True)
 class OneShot:
     """A statement without a stream: `id` names the n-th occurrence of its text, so it runs once per state directory.
     `transaction` numbers the BEGIN ... COMMIT it stands in (None outside); `late`: runs after the flows have caught up;
@@ -198,6 +208,7 @@ class Plan:
     flows: tuple[FlowPlan, ...] = ()
     one_shots: tuple[OneShot, ...] = ()
     sinks: tuple[SinkPlan, ...] = ()
+    changes: tuple[ChangesPlan, ...] = ()
     problems: tuple[Problem, ...] = ()
     not_yet: tuple[Problem, ...] = ()
 

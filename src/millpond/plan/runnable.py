@@ -127,7 +127,13 @@ def _join_options(plan: Plan) -> Iterator[tuple[Place, str]]:
 
 
 def _changes(plan: Plan) -> Iterator[tuple[Place, str]]:
-    return ((s.place, "CHANGES(table)") for f in plan.flows if f.source.startswith("changes(") for s in f.steps)
+    for step in (c.step for c in plan.changes):
+        if step.kind is not StepKind.SINK:
+            yield step.place, "CHANGES(table) into a table"
+        elif step.aggregate is not None or _folds(step.query) or step.waiting:
+            yield step.place, "CHANGES(table) with an aggregate, DISTINCT or 'wait'"
+        elif _batches(step.query) > 1:
+            yield step.place, "CHANGES(table) joined with itself"
 
 
 def _paths(plan: Plan) -> Iterator[tuple[Place, str]]:
@@ -174,7 +180,7 @@ NOT_YET = (
     NotYet("other aggregates over streams", _other_aggregates),
     NotYet("stream-stream joins", _stream_joins),
     NotYet("some per-join options", _join_options),
-    NotYet("CHANGES()", _changes),
+    NotYet("CHANGES() other than into sinks", _changes),
     NotYet("wildcard paths", _paths),
     NotYet("sources", _sources),
     NotYet("sinks", _sinks),

@@ -17,7 +17,9 @@ from pyspark.sql import SparkSession
 from millpond.contracts.table import Table
 from millpond.errors import FlowError, InputError, MillpondError, NotYetError, SqlError, TableError
 from millpond.plan.model import Plan
+from millpond.runtime.announcing import announce, publish
 from millpond.runtime.asking import ask
+from millpond.runtime.defining import DEFINITIONS, define
 from millpond.runtime.planning import plan_file, plan_text
 from millpond.runtime.progress import AppProgress
 from millpond.runtime.queries import Queries, bind_against, the_query
@@ -202,9 +204,14 @@ class App:
         try:
             with context.store.begin() as tx:
                 work = Work(context, tx, views)
-                yield AppTransaction(tx, work, lambda sql: bind_against(context.store, sql, self.plan.settings))
+                user = AppTransaction(tx, work, lambda sql: bind_against(context.store, sql, self.plan.settings))
+                yield user
+                user.refuse_defined(self.plan)
+                work.follow(tx.changed())
                 work.refresh()
+                told = announce(work, "user")
                 tx.commit()
+            publish(context, told)
         finally:
             views.drop()
 

@@ -17,6 +17,7 @@ from millpond.errors import FlowError, MillpondError
 from millpond.plan.model import FlowPlan, SourcePlan, Step, StepKind
 from millpond.registry import find
 from millpond.runtime.access import Views, arrow_frame
+from millpond.runtime.announcing import announce, publish
 from millpond.runtime.batch import Batch, read_batch
 from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.blame import run_without_the_guilty
@@ -180,9 +181,10 @@ class Flow:
             for step in self.plan.steps:
                 self._run_step(hold_back(run, step) if step.waiting else run, step)
             work.refresh()
+            told = announce(work, self.plan.id)
             tx.put(flow_key(self.plan.id), FlowEntry(batch.id, tuple(run.staged), run.watermark.after).as_json())
             tx.commit()
-        return run.staged
+        return [*run.staged, *told]
 
     def _reached(self, batch: Batch) -> Reached:
         """The watermark before and after a batch, where a window asks for it."""
@@ -217,9 +219,10 @@ class Flow:
             if not any(closed):
                 return
             work.refresh()
+            told = announce(work, self.plan.id)
             tx.put(flow_key(self.plan.id), FlowEntry(entry.batch, tuple(run.staged), reached).as_json())
             tx.commit()
-        for staged in run.staged:
+        for staged in [*run.staged, *told]:
             self._context.sinks[staged["sink"]].publish(staged["staged"])
 
     def wait_out(self) -> None:
@@ -257,11 +260,11 @@ class Flow:
                     self._run_step(hold_back(run, step), step)
                     staged += run.staged
             work.refresh()
+            changes = announce(work, self.plan.id)
             tx.put(RELEASED + self.plan.id, number + 1)
             tx.put(flow_key(self.plan.id), FlowEntry(entry.batch, tuple(staged), entry.watermark).as_json())
             tx.commit()
-        for told in staged:
-            self._context.sinks[told["sink"]].publish(told["staged"])
+        publish(self._context, [*staged, *changes])
 
     def _run_step(self, run: BatchRun, step: Step) -> None:
         savepoint = run.work.tx.savepoint()

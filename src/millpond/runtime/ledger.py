@@ -10,7 +10,7 @@ from millpond.contracts.table import Store
 from millpond.errors import StateError
 from millpond.plan.model import FlowPlan
 
-FLOW, ONCE, LOAD, DEFINITION, VIEW = "flow:", "once:", "load:", "definition:", "view:"
+FLOW, ONCE, LOAD, DEFINITION, VIEW, CHANGES = "flow:", "once:", "load:", "definition:", "view:", "changes:"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from millpond.errors import MillpondError
 from millpond.plan.model import SourcePlan, TablePlan
 from millpond.registry import find
 from millpond.runtime.access import Views
+from millpond.runtime.announcing import announce, publish
 from millpond.runtime.batch import split_records
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
@@ -88,7 +89,9 @@ class Loader:
                     work.mark_changed(self.plan.name)
                     work.refresh()
                 tx.put(LOAD + self.plan.name.lower(), fingerprint)
+                told = announce(work, f"load {self.plan.name.lower()}")
                 tx.commit()
+            publish(self._context, told)
         finally:
             batch.release()
             views.drop()

@@ -10,6 +10,7 @@ import pyarrow as pa
 from millpond.contracts.sink import Mark
 from millpond.plan.model import OneShot, Plan
 from millpond.runtime.access import Views, arrow_frame
+from millpond.runtime.announcing import announce, publish
 from millpond.runtime.changes import RUNNERS as CHANGES
 from millpond.runtime.changes import change
 from millpond.runtime.context import Context
@@ -45,9 +46,11 @@ class OneShots:
                     staged = [{"sink": sink, "staged": what} for sink, what in published]
                     tx.put(ONCE + shot.id, {"sinks": staged})
             work.refresh()
+            told = announce(work, "once")
             tx.commit()
         for sink, what in published:
             self._context.sinks[sink].publish(what)
+        publish(self._context, told)
         return changed
 
     def _run(self, work: Work, shot: OneShot, published: list[tuple[str, dict[str, object]]]) -> int:

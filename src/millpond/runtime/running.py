@@ -13,16 +13,19 @@ from typing import TextIO
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from millpond.contracts.source import Found
 from millpond.contracts.table import Transaction
 from millpond.errors import FlowError, MillpondError
-from millpond.plan.model import FlowPlan, Plan, TableKind
+from millpond.plan.model import FlowPlan, Plan, SourcePlan, TableKind
 from millpond.registry import find
 from millpond.runtime.access import Exchange, Views
+from millpond.runtime.announcing import announce, publish
 from millpond.runtime.asking import ask
 from millpond.runtime.context import Context
 from millpond.runtime.evaluate import spark_fallback
 from millpond.runtime.flow import Flow
-from millpond.runtime.ledger import VIEW
+from millpond.runtime.jars import session_conf
+from millpond.runtime.ledger import CHANGES, VIEW
 from millpond.runtime.load import Loader
 from millpond.runtime.one_shots import OneShots
 from millpond.runtime.planning import discover_local
@@ -143,7 +146,9 @@ class Running:
         return found.columns is not None
 
     def _refresh_after(self, tx: Transaction) -> None:
-        """Views follow what a user changes through a table, in the same commit."""
+        """Views follow what a user changes through a table, in the same commit; MP214 for one defined by a query."""
+        if self._prepared:
+            refuse_defined(tx, self.plan)
         changed = set(tx.changed())
         if not self.context.views_of(changed):
             return
@@ -170,6 +175,15 @@ class Running:
                 tx.put(VIEW + view.name.lower(), True)
             tx.commit()
         self.context.new_views.clear()
+
+    def _tell_tables(self) -> None:
+        """What a new CHANGES statement finds in its table counts as inserted."""
+        if all(self.context.store.get(CHANGES + c.id) for c in self.plan.changes):
+            return
+        with self.context.store.begin() as tx:
+            told = announce(Work(self.context, tx, self.views), "start")
+            tx.commit()
+        publish(self.context, told)
 
     def _catch_up(self, flow: Flow, *, drain: bool) -> None:
         failed = [n for n in self.context.inputs_of(set(flow.plan.reads)) if self.context.table_states.get(n) == FAILED]

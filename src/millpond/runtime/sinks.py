@@ -8,7 +8,7 @@ from millpond.contracts.sink import Sink
 from millpond.contracts.table import Store
 from millpond.plan.model import Plan
 from millpond.registry import find
-from millpond.runtime.ledger import FLOW, ONCE
+from millpond.runtime.ledger import CHANGES, FLOW, ONCE
 
 TERMINAL = "terminal"
 
@@ -24,7 +24,7 @@ def open_sinks(plan: Plan, output: TextIO, *, json: bool) -> dict[str, Sink]:
 
 def recover_sinks(store: Store, sinks: dict[str, Sink]) -> None:
     """Publish what the last commit of each flow staged (a crash may have come between), then clear the rest."""
-    for prefix in (FLOW, ONCE):
+    for prefix in (FLOW, ONCE, CHANGES):
         for entry in store.items(prefix).values():
             for staged in entry.get("sinks", ()) if isinstance(entry, dict) else ():
                 if staged["sink"] in sinks:

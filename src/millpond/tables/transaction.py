@@ -47,6 +47,11 @@ class TableTransaction:
             self._drafts[table.id] = (table, Draft(table.rows.view(self._pinned[table.id])))
         return self._drafts[table.id][1]
 
+    def changes(self, name: str) -> Change:
+        draft = self.draft(self._store.table(name))
+        removed = draft.base.table(draft.removed(), range(len(draft.schema)))
+        return Change(draft.base.number, removed, pa.Table.from_batches([draft.added().batch]))
+
     def put(self, key: str, value: Any) -> None:
         self._check_open()
         self._puts[key] = value
