@@ -145,3 +145,39 @@ def test_queries_take_parameters_and_joins(spark: Any) -> None:
         assert found.rows() == [{"name": "Ann", "total": Decimal("10.00")}]
         assert app.query("SHOW TABLES").to_arrow()["name"].to_pylist().count("users") == 1
         assert app.query("DESCRIBE users").rows()[0]["column"] == "user_id"
+
+
+def test_definitions_run_at_once_and_leave_the_file_its_tables(app: Any) -> None:
+    assert app.execute("CREATE TABLE notes (id INT PRIMARY KEY, text STRING DEFAULT 'none')") == 0
+    assert app.execute("INSERT INTO notes VALUES (1, DEFAULT); UPSERT INTO notes VALUES (1, 'one'), (2, 'two')") == 3
+    app.execute("CREATE INDEX ON notes (text)")
+    assert app.table("notes").lookup(["two"], by="text").num_rows == 1
+    with pytest.raises(TableError, match="MP409"):
+        app.execute("DROP TABLE users")
+    app.execute("DROP TABLE notes; DROP TABLE IF EXISTS notes")
+    assert "notes" not in app
+
+
+def test_a_query_is_one_select_with_a_value_for_each_parameter(app: Any) -> None:
+    for wrong in ("DELETE FROM users", "SELECT 1 AS a; SELECT 2 AS b"):
+        with pytest.raises(InputError, match="MP101"):
+            app.query(wrong)
+    with pytest.raises(TableError, match="MP411"):
+        app.query("SELECT name FROM users", [1])
+    with pytest.raises(InputError, match="MP310"):
+        app.execute("SELECT name FROM users")
+    assert len(app.table("users")) == 3
+
+
+@pytest.mark.spark
+def test_a_table_defined_by_a_query_is_changed_by_nothing_else(spark: Any) -> None:
+    text = USERS + "CREATE TABLE tiers AS SELECT tier, COUNT(*) AS n FROM users GROUP BY tier;"
+    with mp.App(sql=text, spark=spark) as app:
+        with pytest.raises(InputError, match="MP214"):
+            app.execute("UPDATE tiers SET n = 1")
+        with pytest.raises(InputError, match="MP214"):
+            app.table("tiers").insert([{"tier": "X", "n": 1}])
+        assert app.table("tiers").count("n = 1 AND tier = 'X'") == 0
+        assert app.execute("INSERT INTO orders VALUES ((SELECT CAST(COUNT(*) AS INT) FROM users), 'u1', 1)") == 1
+        assert app.table("orders").get(3) is not None
+        assert app.query("SELECT name FROM users ORDER BY 1 DESC LIMIT 1").rows() == [{"name": "Bo"}]

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 from pyspark.sql import SparkSession
 
+from millpond.contracts.source import Found
 from millpond.contracts.table import Table
 from millpond.errors import FlowError, InputError, MillpondError, NotYetError, SqlError, TableError
 from millpond.plan.model import Plan
@@ -30,7 +31,8 @@ from millpond.runtime.state import default_state
 from millpond.runtime.transaction import AppTransaction
 from millpond.runtime.work import Work
 from millpond.settings import load_settings
-from millpond.sql.statements import Describe, Explain, Show
+from millpond.sql.parser import parse_script
+from millpond.sql.statements import Describe, Explain, Show, Statement
 from millpond.suggest import did_you_mean
 from millpond.units import parse_duration
 
@@ -57,8 +59,8 @@ class App:
     ) -> None:
         if file is not None and sql is not None:
             raise SqlError("MP310", "An app is a file or a text, not both.", hint="Give one of file and sql.")
-        self._replan: Callable[[], Plan] = partial(_plan, file, sql or "", variables, settings)
-        self.plan = self._replan()
+        self._replan: Callable[[Mapping[str, Found]], Plan] = partial(_plan, file, sql or "", variables, settings)
+        self.plan = self._replan({})
         self._state_path = Path(state) if state is not None else default_state(Path(file)) if file else None
         self._session = spark
         self._accept = accept
@@ -192,8 +194,22 @@ class App:
 
     def execute(self, sql: str) -> int:
         """Run statements that change tables, each at once (BEGIN ... COMMIT as one); returns the rows changed."""
+        script = parse_script(sql, file="<sql>")
+        if script.problems:
+            raise SqlError.of(script.problems)
+        if any(isinstance(statement, DEFINITIONS) for statement in script.statements):
+            return sum(self._execute_one(statement) for statement in script.statements)
         with self.transaction() as tx:
             return tx.execute(sql)
+
+    def _execute_one(self, statement: Statement) -> int:
+        """One statement of a text that has definitions in it."""
+        if not isinstance(statement, DEFINITIONS):
+            with self.transaction() as tx:
+                return tx.execute(statement.text)
+        store = self._open().context.store
+        define(statement, store, self.plan, lambda sql: bind_against(store, sql, self.plan.settings))
+        return 0
 
     @contextmanager
     def transaction(self) -> Iterator[AppTransaction]:
@@ -241,12 +257,17 @@ class App:
 
 
 def _plan(
-    file: str | Path | None, sql: str, variables: Mapping[str, str] | None, settings: Mapping[str, str] | None
+    file: str | Path | None,
+    sql: str,
+    variables: Mapping[str, str] | None,
+    settings: Mapping[str, str] | None,
+    found: Mapping[str, Found],
 ) -> Plan:
     if file is not None:
-        plan = plan_file(Path(file), variables=variables, settings=settings)
+        plan = plan_file(Path(file), variables=variables, settings=settings, found=found)
     else:
-        plan = plan_text(sql, variables=variables, settings=load_settings(settings or {}, os.environ))
+        read = load_settings(settings or {}, os.environ)
+        plan = plan_text(sql, variables=variables, settings=read, found=found)
     if plan.errors:
         raise InputError.of(plan.errors)
     if plan.not_yet:

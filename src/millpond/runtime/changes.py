@@ -77,9 +77,16 @@ def _rows(work: Work, shot: OneShot, table: WriteTable) -> Any:
     if shot.query is not None:
         return work.query(shot.query).toArrow().rename_columns(names)
     return [
-        {n: constant(work.views.spark, v) for n, v in zip(names, row, strict=True) if not isinstance(v, Default)}
+        {n: _constant(work, v) for n, v in zip(names, row, strict=True) if not isinstance(v, Default)}
         for row in shot.rows
     ]
+
+
+def _constant(work: Work, expression: exp.Expression) -> Any:
+    """The value of an expression without columns; a subquery in it reads tables as they are now."""
+    if not _needs_spark(expression):
+        return constant(work.views.spark, expression)
+    return work.query(exp.select(exp.alias_(expression.copy(), "v"))).toArrow()["v"][0].as_py()
 
 
 def _update(work: Work, shot: OneShot) -> int:

@@ -21,6 +21,9 @@ def answer_directly(query: exp.Query, table: ReadTable) -> pa.Table | None:
         return None
     if query.find(exp.Subquery, exp.Exists, exp.Placeholder, exp.Window):
         return None
+    source = query.args["from_"].this
+    if not isinstance(source, exp.Table) or any(v for k, v in source.args.items() if v and k not in ("this", "alias")):
+        return None
     try:
         return _answer(query, table)
     except NotCompilable:
@@ -64,6 +67,8 @@ def _ordered(result: pa.Table, rows: pa.Table, order: exp.Order, schema: Schema)
     columns: dict[str, pa.ChunkedArray] = {}
     keys: list[tuple[str, str, str]] = []
     for number, key in enumerate(order.expressions):
+        if not isinstance(key, exp.Ordered) or isinstance(key.this, exp.Literal):
+            return None
         name = key.this.name if isinstance(key.this, exp.Column) else ""
         known = name in result.column_names
         values = result[name] if known else compile_expression(key.this, schema).evaluate(rows)

@@ -89,9 +89,9 @@ class Flow:
         self.state = RUNNING
         self.reader.poll(final=drain)
         self._context.notices.extend(self.reader.problems())
-        self._start(once=True)
-        assert self._query is not None
         try:
+            self._start(once=True)
+            assert self._query is not None
             self._query.awaitTermination()
         except Exception as error:
             self._failed(error)

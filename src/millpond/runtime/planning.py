@@ -23,13 +23,15 @@ def plan_file(
     variables: Mapping[str, str] | None = None,
     settings: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
+    found: Mapping[str, Found] | None = None,
 ) -> Plan:
-    """The plan of a SQL file; MP110 when it cannot be read, everything else wrong with it is in the plan's problems."""
+    """The plan of a SQL file; MP110 when it cannot be read, everything else wrong with it is in the plan's problems.
+    `found` is what a running app saw of its sources on the network, by their ids."""
     text = read_sql(path)
-    name = path.stem
+    base = path.resolve().parent
     around = os.environ if environment is None else environment
-    found = load_settings(settings or {}, around, path.resolve().parent / TOML)
-    return plan_text(text, file=str(path), name=name, base=path.resolve().parent, settings=found, variables=variables)
+    read = load_settings(settings or {}, around, base / TOML)
+    return plan_text(text, file=str(path), name=path.stem, base=base, settings=read, variables=variables, found=found)
 
 
 def plan_text(
@@ -40,20 +42,24 @@ def plan_text(
     base: Path | None = None,
     settings: Settings | None = None,
     variables: Mapping[str, str] | None = None,
-    first_line: int = 0,
+    found: Mapping[str, Found] | None = None,
 ) -> Plan:
-    """The plan of a text; relative paths start at `base`, the working directory without one. The first `first_line`
-    lines are ours, not the user's: places are counted from after them."""
+    """The plan of a text; relative paths start at `base`, the working directory without one."""
     script = parse_script(text, file=file, variables={**os.environ, **(variables or {})})
-    plan = build_plan(
+    seen = found or {}
+    return build_plan(
         script,
         name=name,
         base=base or Path.cwd(),
         settings=settings or load_settings({}, os.environ, Path.cwd() / TOML),
         environment=os.environ,
-        discover=discover_local,
+        discover=lambda plugin, spec: seen.get(spec.id) or discover_local(plugin, spec),
     )
-    return replace(plan, problems=tuple(_moved(p, first_line) for p in plan.problems)) if first_line else plan
+
+
+def without_lines(plan: Plan, lines: int) -> Plan:
+    """A plan whose first lines are ours, not the user's: places are counted from after them."""
+    return replace(plan, problems=tuple(_moved(p, lines) for p in plan.problems))
 
 
 def _moved(problem: Problem, lines: int) -> Problem:

@@ -9,23 +9,25 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.contracts.source import IDENTITY
 from millpond.contracts.table import Store
-from millpond.errors import InputError, SqlError
+from millpond.errors import InputError, SqlError, TableError
 from millpond.plan.model import OneShot, Plan
 from millpond.runtime.access import Views
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
 from millpond.runtime.direct import answer_directly
-from millpond.runtime.planning import plan_text
+from millpond.runtime.planning import plan_text, without_lines
 from millpond.runtime.relations import spark_text, tables_of
 from millpond.runtime.spark_errors import translate
-from millpond.schema import Schema, type_name
+from millpond.schema import Column, Schema, type_name
 from millpond.settings import Settings
+from millpond.sql.statements import Describe, Explain, Select, Show
 
 
 def bind_against(store: Store, sql: str, settings: Settings | None = None) -> Plan:
     """The plan of a text whose relations are the tables of a store; raises for the mistakes in it."""
     declared = declarations(store)
-    plan = plan_text(declared + sql, file="<query>", settings=settings, first_line=declared.count("\n"))
+    plan = without_lines(plan_text(declared + sql, file="<query>", settings=settings), declared.count("\n"))
     if plan.errors:
         raise InputError.of(plan.errors)
     return plan
@@ -38,8 +40,15 @@ def declarations(store: Store) -> str:
 
 
 def _declaration(name: str, schema: Schema) -> str:
-    columns = ", ".join(f"{_quoted(c.name)} {type_name(c.type)}" for c in schema)
-    return f"CREATE TABLE {_quoted(name)} ({columns})"
+    parts = [_column(c) for c in schema if c.name != IDENTITY]
+    key = [_quoted(k) for k in schema.key if k != IDENTITY]
+    parts += [f"PRIMARY KEY ({', '.join(key)})"] if key else []
+    return f"CREATE TABLE {_quoted(name)} ({', '.join(parts)})"
+
+
+def _column(column: Column) -> str:
+    default = f" DEFAULT {column.default}" if column.default is not None else ""
+    return f"{_quoted(column.name)} {type_name(column.type)}{'' if column.nullable else ' NOT NULL'}{default}"
 
 
 def _quoted(name: str) -> str:
@@ -48,7 +57,8 @@ def _quoted(name: str) -> str:
 
 def the_query(plan: Plan) -> OneShot:
     """The one query of a text; MP101 when it is none, or several."""
-    if len(plan.one_shots) != 1 or plan.flows:
+    asked = [s for s in plan.one_shots if isinstance(s.statement, Select | Show | Describe | Explain)]
+    if len(plan.one_shots) != 1 or not asked or plan.flows:
         hint = "Give one SELECT over tables; to change tables use an app file, the shell or app.execute."
         raise SqlError("MP101", "This is not one query over tables.", hint=hint)
     return plan.one_shots[0]
@@ -63,7 +73,11 @@ class Queries:
         self._lock = threading.Lock()
 
     def answer(self, query: exp.Query, parameters: Sequence[Any] = ()) -> pa.Table:
-        """The rows, of one version of all tables."""
+        """The rows, of one version of all tables; MP411 unless there is a parameter for each `?`."""
+        wanted = sum(1 for _ in query.find_all(exp.Placeholder))
+        if wanted != len(parameters):
+            message = f"The query has {wanted} parameters, and {len(parameters)} were given."
+            raise TableError("MP411", message, hint="Give one value for each ? in the query, in their order.")
         with self._lock, self._store.begin() as tx:
             names = tables_of(query)
             if len(names) == 1 and not parameters:

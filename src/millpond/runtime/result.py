@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from millpond.errors import SetupError
+
 
 class Result:
     """The rows of a query, all here; iterate for dicts."""
@@ -18,8 +20,11 @@ class Result:
         return self._table
 
     def to_pandas(self) -> Any:
-        """A pandas DataFrame; needs pandas."""
-        return self._table.to_pandas()
+        """A pandas DataFrame; MP309 when pandas is not installed."""
+        try:
+            return self._table.to_pandas()
+        except ImportError as error:
+            raise SetupError("MP309", "This needs pandas.", hint="Run: pip install pandas") from error
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows as Python dicts, decimals as Decimal, times with their zone."""

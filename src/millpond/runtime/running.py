@@ -6,7 +6,7 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -36,6 +36,7 @@ from millpond.runtime.reporting import progress_of
 from millpond.runtime.session import adopt_session, build_session
 from millpond.runtime.sinks import open_sinks, recover_sinks
 from millpond.runtime.state import open_state
+from millpond.runtime.transaction import refuse_defined
 from millpond.runtime.work import Work
 from millpond.sql.statements import Statement
 from millpond.tables.store import open_store
@@ -51,7 +52,7 @@ class Running:
         state: Path | None,
         session: SparkSession | None,
         output: TextIO | None,
-        replan: Callable[[], Plan],
+        replan: Callable[[Mapping[str, Found]], Plan],
     ) -> None:
         self.plan = plan
         self.state = "starting"
@@ -76,6 +77,8 @@ class Running:
         self._poller: Poller | None = None
         self._prepared = False
         self._replan = replan
+        # What was seen of sources on the network, by their ids.
+        self._found: dict[str, Found] = {}
         self._numbers = itertools.count()
 
     def spark(self) -> SparkSession:
@@ -88,7 +91,7 @@ class Running:
                     ui=settings["spark.ui"],
                     time_zone=settings["time.zone"],
                     log_file=self.context.state.spark_log,
-                    extra=settings.starting("spark.conf."),
+                    extra={**session_conf(self.plan), **settings.starting("spark.conf.")},
                 )
             elif self._brought:
                 self._session = adopt_session(self._session)
@@ -112,9 +115,11 @@ class Running:
     def start_up(self, *, drain: bool) -> None:
         """Load tables, run one-shot statements, let flows catch up one after another, then the late statements."""
         self.state = "loading"
+        self._look_around()
         for loader in self.loaders:
             loader.load()
         self._fill_views()
+        self._tell_tables()
         self._one_shots.run(self.plan)
         self.state = "catching up"
         for flow in self.flows:

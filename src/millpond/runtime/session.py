@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -41,6 +42,10 @@ SEMANTIC_CONF = {
     "spark.sql.caseSensitive": "false",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
 }
+
+# pyspark logs every exception it raises as JSON on standard error; we tell it ourselves, in words.
+logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL + 1)
 
 QUIET_CONF = {
     "spark.ui.showConsoleProgress": "false",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from millpond.contracts.table import Transaction, WriteTable
-from millpond.plan.model import Plan
+from millpond.errors import BindError, SqlError
+from millpond.plan.model import OneShot, Plan, TableKind
+from millpond.runtime.changes import RUNNERS as CHANGES
 from millpond.runtime.changes import change
 from millpond.runtime.work import Work
 
@@ -23,11 +25,32 @@ class AppTransaction:
         and the transaction can go on."""
         savepoint = self._tx.savepoint()
         try:
-            return sum(change(self._work, shot) for shot in self._bind(sql).one_shots)
+            return sum(change(self._work, _checked(shot)) for shot in self._bind(sql).one_shots)
         except BaseException:
             self._tx.rollback_to(savepoint)
             raise
 
+    def refuse_defined(self, app: Plan) -> None:
+        """MP214 when a table that is defined by a query was changed."""
+        refuse_defined(self._tx, app, kept=self._work.refreshed)
+
     def table(self, name: str) -> WriteTable:
         """A table inside this transaction."""
         return self._tx.table(name)
+
+
+def refuse_defined(tx: Transaction, app: Plan, kept: frozenset[str] | set[str] = frozenset()) -> None:
+    """MP214 when a transaction changed a table that follows its AS SELECT; `kept` are views refreshed on the way."""
+    for name in tx.changed():
+        plan = app.table(name)
+        if plan is not None and plan.kind is not TableKind.DECLARED and name.lower() not in kept:
+            message = f"Table '{plan.name}' is defined by its AS SELECT; nothing else can change it."
+            raise BindError("MP214", message, hint="Change what it is computed from.")
+
+
+def _checked(shot: OneShot) -> OneShot:
+    """MP310 for a statement that does not change tables."""
+    if type(shot.statement) not in CHANGES:
+        hint = "Use app.query for SELECT and SHOW; definitions run by app.execute, outside of a transaction."
+        raise SqlError("MP310", "Only INSERT, UPSERT, UPDATE and DELETE can run here.", place=shot.place, hint=hint)
+    return shot

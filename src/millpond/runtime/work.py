@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +28,8 @@ class Work:
         tx.before_commit = None
         self.views = views
         self.changed: set[str] = set()
+        # Views that were refreshed here.
+        self.refreshed: set[str] = set()
         self._dirty: set[str] = set()
         # Set by a flow for each batch and statement: whose keys may be looked up, and how the planner wants to read.
         self.lookups: Lookups | None = None
@@ -40,6 +42,12 @@ class Work:
         """A table of this transaction was changed: views over it must be refreshed before they are read."""
         self.changed.add(name.lower())
         self.mark_stale(name)
+
+    def follow(self, names: Iterable[str]) -> None:
+        """Tables that were changed past this object: views over them must be refreshed too."""
+        for name in names:
+            if name.lower() not in self.changed:
+                self.mark_changed(name)
 
     def mark_stale(self, name: str) -> None:
         """Views over a table must be refreshed, although nothing was changed here."""
@@ -91,6 +99,7 @@ class Work:
 
     def _refresh(self, view: TablePlan) -> None:
         assert view.query is not None
+        self.refreshed.add(view.name.lower())
         target = self.table(view.name)
         rows = conform(self.query(view.query).toArrow(), target.schema)
         if target.replace(rows):

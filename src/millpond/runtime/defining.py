@@ -1,0 +1,62 @@
+"""CREATE TABLE, CREATE INDEX and DROP TABLE at once, outside of the app's file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from millpond.contracts.table import Store
+from millpond.errors import BindError, NotYetError, TableError
+from millpond.plan.model import Plan, TableKind
+from millpond.sql.statements import CreateIndex, CreateTable, Drop, Name, Statement
+from millpond.suggest import did_you_mean
+
+DEFINITIONS = (CreateTable, CreateIndex, Drop)
+
+
+def define(statement: Statement, store: Store, app: Plan, bind: Callable[[str], Plan]) -> None:
+    """Run one definition; tables of the app's file are the file's to change."""
+    if isinstance(statement, CreateTable):
+        _create_table(statement, store, app, bind)
+    elif isinstance(statement, CreateIndex):
+        _require(statement.table, store)
+        store.table(statement.table.text).create_index(*(column.text for column in statement.columns))
+    elif isinstance(statement, Drop):
+        _drop(statement, store, app)
+
+
+def _create_table(statement: CreateTable, store: Store, app: Plan, bind: Callable[[str], Plan]) -> None:
+    name = statement.name
+    if name.key in {n.lower() for n in store.names()}:
+        if statement.if_not_exists:
+            return
+        _refuse_of_file(name, app)
+        if not statement.or_replace:
+            hint = "Write IF NOT EXISTS or OR REPLACE, or choose another name."
+            raise BindError("MP205", f"There is a table '{name}' already.", place=name.place, hint=hint)
+        store.drop(name.text)
+    plan = bind(statement.text).table(name.text)
+    assert plan is not None
+    if plan.kind is not TableKind.DECLARED:
+        message = "CREATE TABLE ... AS SELECT cannot run at once yet in this version."
+        raise NotYetError("MP901", message, place=statement.place, hint="Write it into the app's file.")
+    store.create(plan.spec)
+
+
+def _drop(statement: Drop, store: Store, app: Plan) -> None:
+    if statement.if_exists and statement.name.key not in {n.lower() for n in store.names()}:
+        return
+    _require(statement.name, store)
+    _refuse_of_file(statement.name, app)
+    store.drop(statement.name.text)
+
+
+def _refuse_of_file(name: Name, app: Plan) -> None:
+    if app.table(name.text) is not None:
+        hint = "Change the file; at the next start the table follows it."
+        raise TableError("MP409", f"Table '{name}' belongs to the app's file.", place=name.place, hint=hint)
+
+
+def _require(name: Name, store: Store) -> None:
+    if name.key not in {n.lower() for n in store.names()}:
+        hint = did_you_mean(name.text, store.names())
+        raise BindError("MP201", f"There is no table '{name}'.", place=name.place, hint=hint)
