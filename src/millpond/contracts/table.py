@@ -161,6 +161,10 @@ class Table(WriteTable, Protocol):
     def condition(self, text: str) -> Any:
         """A compiled condition, for `find` and its like."""
 
+    @property
+    def state(self) -> str:
+        """missing | retrying | loading | ready | stale | failed, as SHOW TABLES tells it."""
+
     def snapshot(self, version: int | None = None) -> ReadTable:
         """The table as of now, or of an older version that is still held (MP409 if it is not)."""
 
@@ -220,6 +224,8 @@ class Store(Protocol):
 
     # What every transaction does at the start of its commit, those that one call of a table makes included.
     before_commit: Callable[[Transaction], None] | None
+
+    states: dict[str, str]
 
     def create(self, spec: TableSpec) -> Table:
         """Make a table, or open the one there is; the definition is logged. MP409 if one of another shape is there."""

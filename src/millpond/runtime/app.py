@@ -235,15 +235,17 @@ class App:
         with self._lock:
             if self._running is None:
                 running = Running(self.plan, self._state_path, self._session, self._output, self._replan)
-                # Known before it is ready, so that its progress can be seen.
+                # Known before it is ready, so that its progress can be seen and queries can wait for it.
                 self._running = running
                 try:
+                    self._listen(running)
                     running.prepare(accept=self._accept)
                 except BaseException:
                     self._running = None
+                    if self._socket is not None:
+                        self._socket.stop()
                     running.close(stop_spark=self._session is None)
                     raise
-                self._listen(running)
                 if self._stop_asked.is_set():
                     running.context.stopping.set()
             return self._running

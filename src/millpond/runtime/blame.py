@@ -34,7 +34,7 @@ def run_without_the_guilty(run: BatchRun, step: Step, error: MillpondError) -> N
     bad = rows.take(sorted(guilty))
     errors = [guilty[i].problems[0] for i in sorted(guilty)]
     shown = bad.select([n for n in bad.column_names if not n.startswith("_")])
-    raw = [line.encode() for line in json_lines(shown)]
+    raw = [line.encode() for line in json_lines(shown, exact_numbers=True)]
     run.letters.add(run.work.tx, bad, [e.code for e in errors], [e.message for e in errors], list(raw))
 
 

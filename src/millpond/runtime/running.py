@@ -66,7 +66,7 @@ class Running:
         except BaseException:
             folder.close()
             raise
-        self.context = Context(plan, store, folder, Exchange(folder.exchange), self.spark)
+        self.context = Context(plan, store, folder, Exchange(folder.exchange), self.spark, table_states=store.states)
         self.context.notices.extend(store.problems)
         store.before_commit = self._refresh_after
         self.views = Views(self.spark, self.context.exchange, "mp_app")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,7 +86,7 @@ def build_session(
     for name, value in conf.items():
         builder = builder.config(name, value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    with _standard_error_to(log_file):
+    with _standard_error_to(log_file), _interrupts_kept():
         try:
             return builder.getOrCreate()
         except (PySparkException, RuntimeError, OSError) as error:
@@ -112,6 +114,19 @@ def require_java() -> None:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def _interrupts_kept() -> Iterator[None]:
+    """Spark's context takes over Ctrl-C to cancel its jobs; it stays with whoever had it, who lets batches finish."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, kept)
 
 
 @contextmanager

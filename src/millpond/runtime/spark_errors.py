@@ -25,6 +25,8 @@ HINTS = {
     "MP702": "Make sure that at most one row matches, or use MAX(...), or LIMIT 1 in the subquery.",
     "MP701": "Guard it with CASE, NULLIF or try_cast, or set 'on.error' = 'dead-letter'.",
 }
+# Spark's advice is about its own settings; ours is in the hint.
+_ADVICE = re.compile(r"\s(?:Use `try_|If necessary set|To return NULL|To tolerate)")
 _CLASS = re.compile(r"\[([A-Z0-9_]+)(?:\.[A-Z0-9_.]+)?\]\s*(.*?)(?:SQLSTATE|==|\n|$)", re.S)
 
 
@@ -46,7 +48,8 @@ def translate(error: BaseException, place: Place | None = None) -> MillpondError
         hint = "Add the row, or choose another 'on.missing'."
         return FlowError(MISSING, redact(told.removeprefix(f"{MISSING} ").strip())[:500], place=place, hint=hint)
     code, sentence = KNOWN.get(name, ("MP701", ""))
-    message = sentence if sentence and code == "MP702" else f"{sentence} {told}".strip()
+    told = _ADVICE.split(told)[0].strip()
+    message = sentence if sentence and (code == "MP702" or told.startswith(sentence)) else f"{sentence} {told}".strip()
     return FlowError(code, redact(message)[:500], place=place, hint=HINTS[code])
 
 

@@ -199,4 +199,4 @@ def _true_positions(mask: pa.ChunkedArray) -> list[int]:
 
 def _as_raw(rows: pa.Table) -> list[bytes | None]:
     names = [n for n in rows.column_names if not n.startswith(("_mp_", "__bad_", "__on"))]
-    return [line.encode() for line in json_lines(rows.select(names))]
+    return [line.encode() for line in json_lines(rows.select(names), exact_numbers=True)]

@@ -12,11 +12,11 @@ import pyarrow as pa
 from millpond.contracts.table import Capabilities, Change, ReadTable, Stats, TableSpec
 from millpond.errors import ConflictError, TableError
 from millpond.tables.conditions import Condition, Evaluator, parsed
-from millpond.tables.draft import Draft, State
+from millpond.tables.draft import Base, Draft, State
 from millpond.tables.heap import Version
 from millpond.tables.index import Ids
-from millpond.tables.memory import MemoryRows
 from millpond.tables.reading import Snapshot
+from millpond.tables.rows import TableRows
 from millpond.tables.writing import Writing
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _LOCK_WAIT_S_MAX = 600.0
 class LiveTable(Writing):
     """One table of a store."""
 
-    def __init__(self, store: TableStore, id_: int, rows: MemoryRows, capabilities: Capabilities) -> None:
+    def __init__(self, store: TableStore, id_: int, rows: TableRows, capabilities: Capabilities) -> None:
         self._store = store
         self.id = id_
         self.rows = rows
@@ -43,6 +43,10 @@ class LiveTable(Writing):
         self._lookups = self._hits = self._index_uses = 0
         self.define(rows.spec)
 
+    @property
+    def state(self) -> str:
+        return self._store.states.get(self.name.lower(), "ready")
+
     def define(self, spec: TableSpec) -> None:
         """Take over a definition of the same shape: defaults, options and what is hidden may differ."""
         self.spec = spec
@@ -51,15 +55,20 @@ class LiveTable(Writing):
         # A row with lists or dicts in it could be changed through the copy that a caller got.
         self._flat = not any(pa.types.is_nested(c.type) for c in spec.schema)
         kinds = tuple(_SIMPLE.get(spec.schema[name].type) for name in spec.schema.key)
-        # A cache must hear of every use.
-        simple = None not in kinds and not self.capabilities.bounded
+        # A cache must hear of every use, and rows in a database are found by their index there.
+        simple = None not in kinds and not self.capabilities.bounded and not self.capabilities.outside
         self._key_types = kinds if simple and len(kinds) > 1 else ()
         self._key_type = kinds[0] if simple and len(kinds) == 1 else None
 
     @property
     def durable(self) -> bool:
-        """Whether its rows go through the log."""
+        """Whether the log keeps its rows through a crash."""
         return self.capabilities.durable and bool(self.spec.values.get("durable", True))
+
+    @property
+    def in_checkpoints(self) -> bool:
+        """Whether checkpoints must hold its rows, as nothing else does."""
+        return self.durable and not self.capabilities.outside
 
     def acquire(self, *, wait: bool = True) -> None:
         """Take the table's lock for a transaction of this thread."""
@@ -76,9 +85,10 @@ class LiveTable(Writing):
         self._lock.release()
 
     def get(self, key: Any) -> dict[str, Any] | None:
-        state = self._state()
         if not self._is_simple(key):
             return super().get(key)
+        state = self._state()
+        assert isinstance(state, Version)
         self._lookups += 1
         entry = state.heap.hot.get(key)
         if entry is not None and state.has(entry[0]):
@@ -96,7 +106,9 @@ class LiveTable(Writing):
     def contains(self, key: Any) -> bool:
         if not self._is_simple(key):
             return super().contains(key)
-        found = self._state().locate_one(key if type(key) is tuple else (key,)) >= 0
+        state = self._state()
+        assert isinstance(state, Version)
+        found = state.locate_one(key if type(key) is tuple else (key,)) >= 0
         self._lookups += 1
         self._hits += found
         return found
@@ -132,7 +144,7 @@ class LiveTable(Writing):
         return Stats(
             rows=state.live,
             version=state.number,
-            bytes_memory=state.chunks.nbytes + state.heap.nbytes,
+            bytes_memory=state.nbytes,
             bytes_disk=self._store.bytes_on_disk(self.id),
             updated_at=self.updated_at,
             lookups=self._lookups,
@@ -142,9 +154,10 @@ class LiveTable(Writing):
             compactions=self.rows.compactions,
         )
 
-    def _state(self) -> Version:
+    def _state(self) -> Base:
         try:
-            return self.rows.view(self._store.published[self.id])
+            state: Base = self.rows.view(self._store.published[self.id])
+            return state
         except KeyError:
             raise self.dropped() from None
 

@@ -13,13 +13,13 @@ from millpond import registry
 from millpond.contracts.table import BackendPlugin, Fallback, TableSpec, Transaction
 from millpond.errors import Problem, StateError, TableError
 from millpond.tables.backends import rows_of
-from millpond.tables.draft import Draft
+from millpond.tables.draft import Base, Draft
 from millpond.tables.durable import Folder, Recovered
 from millpond.tables.faults import reach
-from millpond.tables.heap import Version
 from millpond.tables.live import LiveTable
-from millpond.tables.memory import Clock, MemoryRows, Prepared
+from millpond.tables.memory import Clock
 from millpond.tables.records import encode_change, spec_as_json
+from millpond.tables.rows import Prepared, TableRows
 from millpond.tables.transaction import TableTransaction
 
 
@@ -44,9 +44,11 @@ class TableStore:
 
     def __init__(self, folder: Folder | None, recovered: Recovered, fallback: Fallback | None, clock: Clock) -> None:
         self.fallback = fallback
+        # What the app says of its tables, by name in lower case; a table alone is ready.
+        self.states: dict[str, str] = {}
         self.before_commit: Callable[[Transaction], None] | None = None
         self.problems: list[Problem] = list(recovered.problems)
-        self.published: Mapping[int, Version] = {}
+        self.published: Mapping[int, Base] = {}
         self._folder = folder
         self._clock = clock
         self._values: dict[str, Any] = dict(recovered.values)
@@ -75,7 +77,8 @@ class TableStore:
         table.acquire()
         try:
             with self._commit_lock:
-                self._append({"drop": table.id})
+                self._append({"drop": table.id, "version": table.rows.current.number})
+                table.rows.drop()
                 del self._by_name[name.lower()]
                 self.published = {i: v for i, v in self.published.items() if i != table.id}
         finally:
@@ -120,8 +123,7 @@ class TableStore:
             for table, _ in prepared:
                 if table.id not in self.published:
                     raise table.dropped()
-            if changes or puts:
-                self._append({"changes": changes, "puts": dict(puts)}, blobs)
+            self._log_staged(prepared, {"changes": changes, "puts": dict(puts)}, blobs)
             # From here to the publish nothing may stop it: what is in the log must become visible.
             self._interrupted = True
             reach("commit.applied")
@@ -130,6 +132,21 @@ class TableStore:
         for table, _ in prepared:
             self._compact(table)
         self._maintain()
+
+    def _log_staged(
+        self, prepared: Sequence[tuple[LiveTable, Prepared]], header: Mapping[str, Any], blobs: Sequence[Any]
+    ) -> None:
+        """Let databases outside do all that they could refuse, then write the record that decides."""
+        try:
+            for table, change in prepared:
+                table.rows.stage(change)
+            reach("commit.staged")
+            if header["changes"] or header["puts"]:
+                self._append(header, blobs)
+        except BaseException:
+            for table, _ in prepared:
+                table.rows.unstage()
+            raise
 
     def create_index(self, table: LiveTable, names: tuple[str, ...]) -> None:
         """Index a table by some columns from now on."""
@@ -163,17 +180,19 @@ class TableStore:
                 self._folder.rotate()
                 tables = {t.id: (t, self.published[t.id]) for t in self._by_name.values()}
                 values, next_table = dict(self._values), self._next_table
-            states = [(i, spec_as_json(t.spec), v, t.durable) for i, (t, v) in tables.items()]
+            states = [(i, spec_as_json(t.spec), v, t.in_checkpoints) for i, (t, v) in tables.items()]
             self._folder.write_checkpoint(states, values, next_table)
 
     def bytes_on_disk(self, table: int) -> int:
         return 0 if self._folder is None else self._folder.bytes_of(table)
 
     def close(self) -> None:
+        for table in self._by_name.values():
+            table.rows.close()
         if self._folder is not None:
             self._folder.close()
 
-    def _live(self, id_: int, rows: MemoryRows) -> LiveTable:
+    def _live(self, id_: int, rows: TableRows) -> LiveTable:
         plugin: BackendPlugin = registry.find("backend", rows.spec.backend)
         return LiveTable(self, id_, rows, plugin.capabilities)
 
@@ -205,7 +224,8 @@ class TableStore:
         for table, change in prepared:
             if table.durable and self._folder is not None:
                 entry, streams = encode_change(table.id, table.rows.current, change)
-                changes.append(entry)
+                # A database outside may have the change already when the log is read again.
+                changes.append(entry | {"version": change.number} if table.capabilities.outside else entry)
                 blobs += streams
         return changes, blobs
 
