@@ -7,6 +7,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 READY := .venv/.ready
+JARS := .venv/.jars
 
 help:  ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,7 +15,7 @@ help:  ## Show what can be made
 demo: system $(READY)  ## Run the trading demo for about half a minute
 	@$(BIN)/millpond demo
 
-test: check  ## Check the code, then run every test
+test: check $(JARS)  ## Check the code, then run every test
 	@echo "== tests"
 	@$(BIN)/python -m pytest --durations=10
 
@@ -48,3 +49,9 @@ $(READY): pyproject.toml constraints.txt scripts/system.sh
 	@$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]' \
 		| { grep -v 'already satisfied' || true; }
 	@touch $@
+
+# Without Maven the Kafka tests are skipped, loudly; everything else runs.
+$(JARS): $(READY) src/millpond/jars/pom.xml
+	@scripts/system.sh maven || true
+	@echo "== fetching the jars of connectors"
+	@if $(BIN)/millpond doctor --install kafka; then touch $@; fi

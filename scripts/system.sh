@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# What Millpond needs from the system: Python 3.11+ with venv, and Java 17+. Installs what is missing where it may.
+# What Millpond needs from the system: Python 3.11+ with venv, Java 17+, and Maven for the jars of connectors. Installs what is missing where it may.
 #   scripts/system.sh          make sure that all of it is there
 #   scripts/system.sh python   print the Python to use
+#   scripts/system.sh maven    make sure that Maven is there
 set -euo pipefail
 
 find_python() {
@@ -65,6 +66,13 @@ refuse() {
 if [[ "${1:-}" == python ]]; then
     find_python
     exit
+fi
+# Only kafka:// needs Maven: nothing else is refused for want of it.
+if [[ "${1:-}" == maven ]]; then
+    command -v mvn >/dev/null && exit
+    if [[ "$(id -u)" == 0 ]] && command -v apt-get >/dev/null; then install maven; exit; fi
+    echo "Maven is missing: kafka:// cannot be tested. On Debian or Ubuntu, as root:  apt-get install -y maven" >&2
+    exit 1
 fi
 
 mapfile -t missing < <(missing_packages)

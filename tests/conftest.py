@@ -16,9 +16,12 @@ ON_CI = os.environ.get("CI", "").lower() == "true"
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """The session that every test of this process shares."""
+    from millpond.runtime.jars import connector_jars
     from millpond.runtime.session import build_session
 
-    session = build_session(master="local[2]", extra={"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"})
+    small = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
+    jars = ",".join(str(jar) for jar in connector_jars("kafka", os.environ))
+    session = build_session(master="local[2]", extra=small | ({"spark.jars": jars} if jars else {}))
     yield session
     session.stop()
 

@@ -63,6 +63,8 @@ class Option:
     help: str
     secret: bool = False
     environment: str | None = None
+    # The setting of the app that stands in where nothing is given.
+    setting: str | None = None
 
     def covers(self, name: str) -> bool:
         if self.name.endswith(".*"):

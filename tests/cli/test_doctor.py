@@ -84,12 +84,12 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert "--state" in here.command
 
 
-def test_kafka_jars_are_found_in_sparks_cache(tmp_path: Path) -> None:
+def test_kafka_jars_are_found_in_the_cache(tmp_path: Path) -> None:
     machine = Machine({"HOME": str(tmp_path)}, tmp_path)
     assert only(health.kafka(machine)).state == WARN
-    cache = tmp_path / ".ivy2.5.2" / "jars"
+    cache = tmp_path / ".cache" / "millpond" / "jars"
     cache.mkdir(parents=True)
-    (cache / "org.apache.spark_spark-sql-kafka-0-10_2.13-4.2.1.jar").touch()
+    (cache / "spark-sql-kafka-0-10_2.13-4.2.1.jar").touch()
     assert only(health.kafka(machine)).state == OK
 
 

@@ -11,18 +11,20 @@ from pathlib import Path
 from millpond.cli.command import Arguments, Command, add_json
 from millpond.cli.health import CHECKS, MISSING, OK, Finding, Machine
 from millpond.errors import NotYetError
+from millpond.runtime.jars import install_connector
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--install", metavar="NAME", help="fetch what a connector needs, such as kafka (comes later)")
+    parser.add_argument("--install", metavar="NAME", help="fetch what a connector needs, such as kafka")
     parser.add_argument("--repair", action="store_true", help="repair a state directory (comes later)")
     add_json(parser)
 
 
 def run(arguments: Arguments) -> int:
     if arguments.install:
-        message = f"Fetching what '{arguments.install}' needs comes in a later version."
-        raise NotYetError("MP901", message, hint="See what is there with: millpond doctor")
+        jars = install_connector(arguments.install, os.environ)
+        print(*(f"installed  {jar}" for jar in jars), sep="\n")
+        return 0
     if arguments.repair:
         hint = "Restore the state directory from a copy, or start over with another --state."
         raise NotYetError("MP901", "Repairing a state directory comes in a later version.", hint=hint)

@@ -16,6 +16,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+from millpond.runtime.jars import jars_folder
 from millpond.runtime.java import JAVA_MIN, find_java, java_version
 
 # A missing thing stops Millpond, a warning does not.
@@ -182,11 +183,10 @@ def kafka(machine: Machine) -> Iterator[Finding]:
 
 
 def _kafka_jar(environment: Mapping[str, str]) -> Path | None:
-    """The connector in Spark's own jars, or in the cache in which Spark keeps what it downloads."""
-    home = Path(environment.get("HOME", "~")).expanduser()
+    """The connector in Millpond's cache, or in Spark's own jars."""
     spec = find_spec("pyspark")
     spark = [Path(spec.origin).parent / "jars"] if spec and spec.origin else []
-    for folder in (*spark, home / ".ivy2.5.2" / "jars", home / ".ivy2" / "jars"):
+    for folder in (jars_folder(environment), *spark):
         if found := sorted(folder.glob(f"*spark-sql-kafka-0-10_{SCALA}-*.jar")):
             return found[-1]
     return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -23,6 +24,9 @@ ORDER_MAJOR = "_mp_major"  # BIGINT: file arrival number, Kafka partition, 0 for
 ORDER_MINOR = "_mp_minor"  # BIGINT: byte position, Kafka offset, sequence number
 BAD = "_mp_bad"  # STRING: why the record cannot be read or cast; NULL for a good one
 RAW = "_mp_raw"  # BINARY: the record as it came; NULL for a good one
+# Two more of a source whose messages have keys: only tables kept by those keys see the records that delete.
+DELETED = "_mp_deleted"  # BOOLEAN: the record says that its key is gone
+IDENTITY = "_mp_key"  # BINARY: the message key, or, for a message without one, a name that no other has
 
 # Columns that a user may name but that `*` never yields; a source lists those it has.
 HIDDEN_SOURCE = Column("_source", pa.string())
@@ -97,8 +101,8 @@ class StreamReader(Protocol):
 
     def records(self, batch: DataFrame) -> DataFrame:
         """A batch's records: the declared columns in order, the source's hidden columns, then ORDER_MAJOR,
-        ORDER_MINOR, BAD and RAW. Lazy; the same batch must give the same records whenever it is asked again. A bad
-        record is a row with BAD set and NULL columns, never an exception."""
+        ORDER_MINOR, BAD and RAW, and of a keyed source DELETED and IDENTITY. Lazy; the same batch must give the same
+        records whenever it is asked again. A bad record is a row with BAD set and NULL columns, never an exception."""
 
     def size_hint(self, batch: DataFrame) -> int:
         """About how many rows `records` will give, without running a job of any size; only steers caching."""
@@ -170,5 +174,9 @@ class SourcePlugin:
     discover: Callable[[SourceSpec], Found] | None = None
     open_stream: Callable[[SourceSpec, Path], StreamReader] | None = None
     open_table: Callable[[SourceSpec, Path], TableReader] | None = None
+    # For a source on the network: columns by looking at it when the app runs, and waiting for it before a flow begins.
+    # Both may start the session, and end early when the event is set; `wait` says whether to wait as the options say.
+    sample: Callable[[SourceSpec, SparkSession, bool], Found] | None = None
+    await_ready: Callable[[StreamReader, SparkSession, Event], None] | None = None
     # Checks one URI and its values without touching anything: returns a sentence for what is wrong, or nothing.
     validate: Callable[[SourceSpec], str | None] | None = None

@@ -53,7 +53,7 @@ def build_plan(
     findings = Findings(script.source)
     findings.extend(script.problems)
     settings = _with_sets(script.statements, settings, findings)
-    surroundings = Surroundings(base, environment, discover)
+    surroundings = Surroundings(base, environment, discover, settings)
     context = Context(settings, findings, Sources(surroundings, findings), Sinks(surroundings, findings))
     context.positions = {id(s): n for n, whole in enumerate(script.statements) for s in _with_inner(whole)}
     _define_all(script, context)

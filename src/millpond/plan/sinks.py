@@ -8,7 +8,7 @@ from typing import Any
 from millpond import registry
 from millpond.contracts.sink import SinkPlugin, SinkSpec
 from millpond.errors import MillpondError, Place
-from millpond.options import complete, find_option
+from millpond.options import find_option
 from millpond.plan.findings import Findings
 from millpond.plan.model import SinkPlan
 from millpond.plan.sources import Surroundings, read_into, read_uri, short_hash, slug
@@ -67,7 +67,7 @@ class Sinks:
 
     def _complete(self, plugin: SinkPlugin, values: dict[str, Any], place: Place) -> dict[str, Any]:
         try:
-            return complete(values, plugin.options, self._surroundings.environment)
+            return self._surroundings.complete(values, plugin.options)
         except MillpondError as error:
             self._findings.catch(error, place)
             return values

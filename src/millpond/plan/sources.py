@@ -18,6 +18,7 @@ from millpond.plan.findings import Findings
 from millpond.plan.model import SourcePlan
 from millpond.redact import redact
 from millpond.schema import Schema
+from millpond.settings import Settings
 from millpond.sql.statements import OptionEntry, Watermark
 from millpond.suggest import did_you_mean
 from millpond.uris import Uri, parse_uri
@@ -32,6 +33,13 @@ class Surroundings:
     base: Path
     environment: Mapping[str, str]
     discover: Discover
+    settings: Settings
+
+    def complete(self, values: Mapping[str, Any], options: tuple[Option, ...]) -> dict[str, Any]:
+        """Values with the environment, settings and defaults put in where nothing was given."""
+        full = complete(values, options, self.environment)
+        stand_ins = {o.name: self.settings.get(o.setting) for o in options if o.setting and full[o.name] is None}
+        return {**full, **stand_ins}
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,7 @@ class Sources:
                 read_into(given, option, entry, self._findings)
                 self._warn_of_reset(entry)
         try:
-            return complete(given, plugin.options, self._surroundings.environment)
+            return self._surroundings.complete(given, plugin.options)
         except MillpondError as error:
             self._findings.catch(error, request.place)
             return given

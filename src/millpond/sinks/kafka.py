@@ -1,43 +1,114 @@
-"""Kafka as a sink: its options; writing comes later. Guarantee: at least once, every message marked."""
+"""Kafka as a sink: each row of a result becomes a message.
+
+Guarantee: at least once. Messages go out before the commit; after a crash the batch goes out again with the same
+headers `millpond.flow`, `millpond.batch` and `millpond.row`, so that a reader can drop what it has seen.
+"""
 
 from __future__ import annotations
 
-from millpond.contracts.sink import SinkPlugin, SinkSpec
-from millpond.options import BOOLEAN, DURATION, INTEGER, NAMES, SIZE, TEXT, Option, choice
+from typing import TYPE_CHECKING, Any
+
+from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
+from millpond.errors import MillpondError, SinkError
+from millpond.kafka.address import address_of, client_properties
+from millpond.kafka.client import connected
+from millpond.kafka.failures import failure, sort_of
+from millpond.kafka.options import AVRO, BROKERS, CREATION, FORMAT, KEY_FORMAT, PASSED_ON
+from millpond.options import DURATION, NAMES, SIZE, TEXT, Option, choice
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 OPTIONS = (
-    Option("format", choice("json", "avro", "csv", "raw", "text"), "json", "How message values are written."),
+    FORMAT,
     Option("key", NAMES, None, "The column(s) that become the message key."),
-    Option("key.format", choice("raw", "json", "avro"), "raw", "How message keys are written."),
-    Option("avro.schema", TEXT, None, "The Avro schema of message values, as JSON text."),
-    Option("avro.schema.file", TEXT, None, "A file with the Avro schema of message values."),
-    Option("schema.registry.url", TEXT, None, "The schema registry that message values refer to."),
+    KEY_FORMAT,
+    Option("headers", NAMES, None, "The column(s) that become headers of the message."),
+    Option("delimiter", TEXT, ",", "What stands between the fields of a CSV message."),
+    *AVRO,
     Option("acks", choice("all", "1", "0"), "all", "How many brokers must have a message before it counts as sent."),
     Option("linger", DURATION, "20ms", "How long a message waits for others to go with it."),
     Option("batch.size", SIZE, "256KiB", "The bytes that go to a partition together."),
-    Option("topic.create.if.missing", BOOLEAN, "false", "Whether to create a topic that is not there."),
-    Option(
-        "topic.partitions",
-        INTEGER,
-        "6",
-        "Partitions of a topic that is created.",
-        environment="MILLPOND_DEFAULT_PARTITIONS",
-    ),
-    Option(
-        "topic.replication",
-        INTEGER,
-        "3",
-        "Replicas of a topic that is created; at most the brokers there are.",
-        environment="MILLPOND_DEFAULT_REPLICATION_FACTOR",
-    ),
-    Option("kafka.*", TEXT, None, "Passed on to Kafka's client as it is.", secret=True),
+    *CREATION,
+    BROKERS,
+    PASSED_ON,
 )
+# How long the producer looks for a topic before it gives up; its own minute is long for a misspelt name.
+BLOCK_MS = 30_000
+
+
+class KafkaSink:
+    """A Sink that is a topic; see the contract."""
+
+    def __init__(self, spec: SinkSpec) -> None:
+        self._spec = spec
+        self._address = address_of(spec.uri, spec.values)
+        self._checked = False
+        self._rows = 0
+
+    def stage(self, rows: DataFrame, mark: Mark) -> dict[str, Any] | None:
+        from millpond.sinks.messages import send
+
+        try:
+            self._make_topic(rows)
+            count = send(rows, self._spec, mark, self._producer())
+        except Exception as error:
+            raise self._refused(error) from error
+        return {"rows": count} if count else None
+
+    def _make_topic(self, rows: DataFrame) -> None:
+        """Once: see that the session can reach Kafka, and make the topic where that is asked."""
+        if self._checked:
+            return
+        values = self._spec.values
+        with connected(rows.sparkSession, self._address, values) as client:
+            if values["topic.create.if.missing"] and not client.topics():
+                client.create(self._address.topics[0], values["topic.partitions"], values["topic.replication"])
+        self._checked = True
+
+    def _producer(self) -> dict[str, str]:
+        values = self._spec.values
+        tuned = {
+            "acks": values["acks"],
+            "linger.ms": str(values["linger"] // 1000),
+            "batch.size": str(values["batch.size"]),
+            "max.block.ms": str(BLOCK_MS),
+        }
+        client = {**tuned, **client_properties(self._address, values)}
+        return {"topic": self._address.topics[0], **{f"kafka.{name}": value for name, value in client.items()}}
+
+    def _refused(self, error: Exception) -> Exception:
+        """What Kafka refused as ours; what the query did wrong passes as it is."""
+        text = str(error)
+        if isinstance(error, MillpondError) or sort_of(text) is None:
+            return error
+        if "not present in metadata" in text:
+            text = "UnknownTopicOrPartitionException"
+        told = failure(self._address, text).problems[0]
+        return SinkError("MP601", f"{self._spec.shown} cannot be written. {told.message}", hint=told.hint)
+
+    def publish(self, staged: dict[str, Any]) -> None:
+        self._rows += staged["rows"]
+
+    def discard(self) -> None:
+        """Nothing is staged: what went out is out."""
+
+    def rows_written(self) -> int:
+        return self._rows
+
+
+def open_sink(spec: SinkSpec) -> Sink:
+    return KafkaSink(spec)
 
 
 def validate(spec: SinkSpec) -> str | None:
     """What is wrong with a URI, as a sentence."""
-    topic = spec.uri.path or spec.uri.hosts
-    return None if topic else "A Kafka URI names a topic, such as kafka://localhost:9092/enriched."
+    address = address_of(spec.uri, spec.values)
+    if not address.topics:
+        return "A Kafka URI names a topic, such as kafka://localhost:9092/enriched."
+    if len(address.topics) > 1 or address.pattern is not None:
+        return "A Kafka sink is one topic; a list or a pattern names several."
+    return "Avro cannot be written yet; write json or csv." if spec.values.get("format") == "avro" else None
 
 
-PLUGIN = SinkPlugin(name="kafka", options=OPTIONS, guarantee="at least once", runnable=False, validate=validate)
+PLUGIN = SinkPlugin(name="kafka", options=OPTIONS, guarantee="at least once", open=open_sink, validate=validate)

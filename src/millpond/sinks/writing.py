@@ -33,16 +33,19 @@ def write_files(rows: DataFrame, folder: Path, format_: str) -> tuple[int, list[
     counted = Observation()
     shaped = rows.observe(counted, F.count(F.lit(1)).alias("rows"))
     if format_ != "parquet":
-        shaped = shaped.select(
-            *[_as_text(rows[_quoted(f.name)], f.dataType, format_).alias(f.name) for f in rows.schema]
-        )
+        shaped = shaped.select(*[as_text(rows[quoted(f.name)], f.dataType, format_).alias(f.name) for f in rows.schema])
     shaped.write.format(name).options(**options).save(f"file://{folder}")
     count = int(counted.get["rows"])
     files = sorted(file for file in folder.iterdir() if file.name.startswith("part-"))
     return count, [file for file in files if count and _has_rows(file, format_)]
 
 
-def _as_text(column: Column, type_: DataType, format_: str) -> Column:
+def json_options() -> dict[str, str]:
+    """How JSON is written, in files and messages alike."""
+    return dict(_JSON)
+
+
+def as_text(column: Column, type_: DataType, format_: str) -> Column:
     """A column as text formats want it: times in ISO 8601 and UTC, in CSV nested values as JSON."""
     if isinstance(type_, TimestampType):
         in_utc = F.to_utc_timestamp(column, F.current_timezone())
@@ -67,5 +70,6 @@ def _has_rows(file: Path, format_: str) -> bool:
         return next(lines, None) is not None
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A name in backticks."""
     return "`" + name.replace("`", "``") + "`"

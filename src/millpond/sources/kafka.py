@@ -1,6 +1,14 @@
-"""Kafka as a source: its options; reading comes later."""
+"""Kafka as a source: messages of topics as a stream, or by their keys as a table.
+
+Guarantee: exactly once into tables. Offsets are in Spark's checkpoint alone, and a batch is committed with its ledger
+entry, so a batch that comes again after a crash changes nothing. Order: partition, then offset.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
 
 from millpond.contracts.source import (
     HIDDEN_HEADERS,
@@ -9,12 +17,18 @@ from millpond.contracts.source import (
     HIDDEN_PARTITION,
     HIDDEN_SOURCE,
     HIDDEN_TIMESTAMP,
+    Found,
     Mode,
     SourcePlugin,
     SourceSpec,
+    StreamReader,
 )
-from millpond.options import BOOLEAN, DURATION, INTEGER, NAMES, NUMBER, TEXT, Kind, Option, choice
+from millpond.kafka.options import AVRO, BROKERS, CREATION, FORMAT, KEY_FORMAT, PASSED_ON
+from millpond.options import DURATION, INTEGER, NAMES, NUMBER, TEXT, Kind, Option, choice
 from millpond.units import parse_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -33,16 +47,14 @@ RESET = Kind("reset", "earliest or latest", _reset)
 RETRY_DURATION = Kind("duration", "a duration such as 2s, or plain seconds", _retry_interval)
 
 OPTIONS = (
-    Option("format", choice("json", "avro", "csv", "raw", "text"), "json", "How message values are written."),
+    FORMAT,
     Option("key", NAMES, None, "The column(s) that the message key holds; none keeps every record."),
-    Option("key.format", choice("raw", "json", "avro"), "raw", "How message keys are written."),
+    KEY_FORMAT,
     Option("delimiter", TEXT, ",", "What stands between the fields of a CSV message."),
     Option("quote", TEXT, '"', "What stands around a CSV field that holds delimiters."),
     Option("escape", TEXT, None, "What stands before a quote inside a CSV field; by default the quote, doubled."),
     Option("null", TEXT, None, "A CSV field of this text is NULL, as an empty one is."),
-    Option("avro.schema", TEXT, None, "The Avro schema of message values, as JSON text."),
-    Option("avro.schema.file", TEXT, None, "A file with the Avro schema of message values."),
-    Option("schema.registry.url", TEXT, None, "The schema registry that message values refer to."),
+    *AVRO,
     Option("sample.rows", INTEGER, "1000", "How many messages are looked at to find columns that are not declared."),
     Option("auto.offset.reset", RESET, EARLIEST, "Where to start when there is no checkpoint: earliest or latest."),
     Option("starting.offsets", TEXT, None, "Where to start, partition by partition, as JSON."),
@@ -76,31 +88,37 @@ OPTIONS = (
         "The longest wait between two retries.",
         environment="MILLPOND_RETRY_MAX_DELAY_SECS",
     ),
-    Option("topic.create.if.missing", BOOLEAN, "false", "Whether to create a topic that is not there."),
-    Option(
-        "topic.partitions",
-        INTEGER,
-        "6",
-        "Partitions of a topic that is created.",
-        environment="MILLPOND_DEFAULT_PARTITIONS",
-    ),
-    Option(
-        "topic.replication",
-        INTEGER,
-        "3",
-        "Replicas of a topic that is created; at most the brokers there are.",
-        environment="MILLPOND_DEFAULT_REPLICATION_FACTOR",
-    ),
+    *CREATION,
     Option("max.rows.per.batch", INTEGER, "1000000", "The most rows that one batch takes."),
     Option("group.id.prefix", TEXT, None, "What the consumer group's name starts with."),
-    Option("kafka.*", TEXT, None, "Passed on to Kafka's client as it is.", secret=True),
+    BROKERS,
+    PASSED_ON,
 )
 
 
 def validate(spec: SourceSpec) -> str | None:
     """What is wrong with a URI, as a sentence."""
-    topic = spec.uri.path or spec.uri.hosts
+    topic = (spec.uri.path or spec.uri.hosts).strip("/")
     return None if topic else "A Kafka URI names a topic, such as kafka://localhost:9092/trades."
+
+
+def open_stream(spec: SourceSpec, folder: Path) -> StreamReader:
+    from millpond.sources.topics.stream import KafkaStream
+
+    return KafkaStream(spec, folder)
+
+
+def await_ready(reader: StreamReader, spark: SparkSession, stopping: Event) -> None:
+    from millpond.sources.topics.stream import KafkaStream
+
+    assert isinstance(reader, KafkaStream)
+    reader.await_ready(spark, stopping)
+
+
+def sample(spec: SourceSpec, spark: SparkSession, wait: bool) -> Found:
+    from millpond.sources.topics import discovery
+
+    return discovery.sample(spec, spark, wait)
 
 
 PLUGIN = SourcePlugin(
@@ -109,7 +127,9 @@ PLUGIN = SourcePlugin(
     stream_mode=Mode.APPEND,
     table_mode=Mode.CHANGES,
     hidden=(HIDDEN_SOURCE, HIDDEN_PARTITION, HIDDEN_OFFSET, HIDDEN_TIMESTAMP, HIDDEN_KEY, HIDDEN_HEADERS),
-    runnable=False,
     counts_every_record=True,
+    open_stream=open_stream,
+    sample=sample,
+    await_ready=await_ready,
     validate=validate,
 )

@@ -1,0 +1,36 @@
+"""The options that Kafka's source and sink have in common, each declared once."""
+
+from __future__ import annotations
+
+from millpond.options import BOOLEAN, INTEGER, TEXT, Option, choice
+
+BROKERS = Option(
+    "brokers", TEXT, None, "The brokers, where the URI names none; by default the setting.", setting="kafka.brokers"
+)
+FORMAT = Option(
+    "format", choice("json", "avro", "csv", "raw", "text", "bytes"), "json", "How message values are written."
+)
+KEY_FORMAT = Option("key.format", choice("raw", "json", "avro"), "raw", "How message keys are written.")
+AVRO = (
+    Option("avro.schema", TEXT, None, "The Avro schema of message values, as JSON text."),
+    Option("avro.schema.file", TEXT, None, "A file with the Avro schema of message values."),
+    Option("schema.registry.url", TEXT, None, "The schema registry that message values refer to."),
+)
+CREATION = (
+    Option("topic.create.if.missing", BOOLEAN, "false", "Whether to create a topic that is not there."),
+    Option(
+        "topic.partitions",
+        INTEGER,
+        "6",
+        "Partitions of a topic that is created.",
+        environment="MILLPOND_DEFAULT_PARTITIONS",
+    ),
+    Option(
+        "topic.replication",
+        INTEGER,
+        None,
+        "Replicas of a topic that is created; by default 3, at most the brokers there are.",
+        environment="MILLPOND_DEFAULT_REPLICATION_FACTOR",
+    ),
+)
+PASSED_ON = Option("kafka.*", TEXT, None, "Passed on to Kafka's client as it is.", secret=True)

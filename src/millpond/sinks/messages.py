@@ -1,0 +1,85 @@
+"""Rows as Kafka messages: key, value and headers made by Spark, sent by its connector in one job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StructType
+
+from millpond.contracts.sink import Mark, SinkSpec
+from millpond.errors import SinkError
+from millpond.kafka.counting import counted
+from millpond.sinks.writing import as_text, json_options, quoted
+
+
+def send(rows: DataFrame, spec: SinkSpec, mark: Mark, producer: dict[str, str]) -> int:
+    """Send every row; returns how many there were."""
+    values, schema = spec.values, rows.schema
+    keys = _named(values["key"], schema, "key")
+    headers = _named(values["headers"], schema, "headers")
+    observed = Observation()
+    numbered = rows.select("*", F.monotonically_increasing_id().alias("_mp_row"))
+    names = [f.name for f in schema if f.name not in headers]
+    messages = numbered.select(
+        _key(keys, schema, values["key.format"]).alias("key"),
+        _value(names, schema, values["format"], values["delimiter"]).alias("value"),
+        _headers(headers, schema, mark).alias("headers"),
+    ).observe(observed, F.count(F.lit(1)).alias("rows"))
+    # By default Spark writes to Kafka in an old way, in which nothing is counted.
+    rows.sparkSession.conf.set("spark.sql.sources.useV1SourceList", "avro,csv,json,orc,parquet,text")
+    messages.write.mode("append").format("kafka").options(**producer, includeHeaders="true").save()
+    return counted(observed, "rows")[0]
+
+
+def _named(names: Sequence[str] | None, schema: StructType, option: str) -> list[str]:
+    found = {f.name.lower(): f.name for f in schema}
+    for name in names or ():
+        if name.lower() not in found:
+            message = f"'{option}' names '{name}', which the query does not yield."
+            raise SinkError("MP601", message, hint=f"It yields: {', '.join(found.values())}.")
+    return [found[name.lower()] for name in names or ()]
+
+
+def _key(names: list[str], schema: StructType, format_: str) -> Column:
+    """One column is its text, or its bytes; several are a JSON object."""
+    if not names:
+        return F.lit(None).cast("binary")
+    if len(names) > 1 or format_ == "json":
+        return _json(names, schema).cast("binary")
+    return _bytes(names[0], schema)
+
+
+def _value(names: list[str], schema: StructType, format_: str, delimiter: str) -> Column:
+    if format_ == "csv":
+        columns = [as_text(F.col(quoted(n)), schema[n].dataType, "csv").alias(n) for n in names]
+        options = {"sep": delimiter, "nullValue": "", "emptyValue": '""', "escape": '"'}
+        return F.to_csv(F.struct(*columns), options).cast("binary")
+    if format_ == "json":
+        return _json(names, schema).cast("binary")
+    if len(names) != 1:
+        message = f"A message of the format '{format_}' is one column, and the query yields {len(names)}."
+        raise SinkError("MP601", message, hint="Select one column, or use 'format' = 'json'.")
+    return _bytes(names[0], schema)
+
+
+def _json(names: list[str], schema: StructType) -> Column:
+    columns = [as_text(F.col(quoted(n)), schema[n].dataType, "json").alias(n) for n in names]
+    return F.to_json(F.struct(*columns), json_options())
+
+
+def _bytes(name: str, schema: StructType) -> Column:
+    column = F.col(quoted(name))
+    if isinstance(schema[name].dataType, BinaryType):
+        return column
+    return as_text(column, schema[name].dataType, "csv").cast("string").cast("binary")
+
+
+def _headers(names: list[str], schema: StructType, mark: Mark) -> Column:
+    """The user's headers, then the marks by which a reader tells a message that was sent twice."""
+    row = F.concat(F.lit(f"{mark.statement}-"), F.col("_mp_row").cast("string"))
+    marks = {"millpond.flow": F.lit(mark.flow), "millpond.batch": F.lit(str(mark.batch)), "millpond.row": row}
+    own = [F.struct(F.lit(n).alias("key"), _bytes(n, schema).alias("value")) for n in names]
+    ours = [F.struct(F.lit(n).alias("key"), v.cast("binary").alias("value")) for n, v in marks.items()]
+    return F.array(*own, *ours)

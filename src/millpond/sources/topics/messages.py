@@ -1,0 +1,193 @@
+"""Messages into rows: values parsed by their format, keys as columns, and where each message stood."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from millpond.contracts.source import (
+    BAD,
+    DELETED,
+    HIDDEN_HEADERS,
+    HIDDEN_KEY,
+    HIDDEN_OFFSET,
+    HIDDEN_PARTITION,
+    HIDDEN_SOURCE,
+    HIDDEN_TIMESTAMP,
+    IDENTITY,
+    ORDER_MAJOR,
+    ORDER_MINOR,
+    RAW,
+    SourceSpec,
+)
+from millpond.kafka.address import address_of
+from millpond.schema import Column, Schema, type_name
+from millpond.sources.ddl import quoted, type_ddl
+from millpond.sources.files.formats import FileFormat
+from millpond.sources.parsing import parse_csv, parse_json
+from millpond.sources.raw import PROBLEM, SUSPECT, VALUE
+
+HIDDEN = (HIDDEN_SOURCE, HIDDEN_PARTITION, HIDDEN_OFFSET, HIDDEN_TIMESTAMP, HIDDEN_KEY, HIDDEN_HEADERS)
+KEPT = (*(c.name for c in HIDDEN), ORDER_MAJOR, ORDER_MINOR, DELETED, IDENTITY)
+# A text with one pair of braces, around everything, holds one object at most; any other needs a closer look.
+_ONE_OBJECT = r"^\s*\{[^{}]*\}\s*$"
+_AS_IT_CAME = "_mp_message"
+NONE = "none"
+
+
+def records_of(batch: DataFrame, spec: SourceSpec) -> DataFrame:
+    """A batch of Kafka's own columns in the shape of the contract."""
+    assert spec.columns is not None
+    raw = _raw(batch, spec)
+    parsed = _parsed(raw, spec)
+    keys = key_columns(spec)
+    columns = [_column(c, keys, spec) for c in spec.columns]
+    bad = F.coalesce(F.when(~F.col(DELETED), F.col(BAD)), *_wrong_keys(keys, spec))
+    parsed = parsed.select(*columns, *KEPT, bad.alias(BAD), _AS_IT_CAME)
+    good = F.col(BAD).isNull()
+    values = [F.when(good, F.col(quoted(c.name))).alias(c.name) for c in spec.columns]
+    return parsed.select(*values, *KEPT, BAD, F.when(~good, F.col(_AS_IT_CAME)).alias(RAW))
+
+
+def key_columns(spec: SourceSpec) -> tuple[Column, ...]:
+    """The columns that the message key holds."""
+    names = spec.values.get("key") or ()
+    if spec.columns is None or tuple(n.lower() for n in names) == (NONE,):
+        return ()
+    return tuple(c for name in names if (c := spec.columns.get(name)) is not None)
+
+
+def _raw(batch: DataFrame, spec: SourceSpec) -> DataFrame:
+    text = F.col("value").cast("string")
+    suspect = ~F.is_valid_utf8(text) | ~text.rlike(_ONE_OBJECT)
+    deleted = F.col("value").isNull()
+    place = F.concat_ws(":", "topic", "partition", "offset").cast("binary")
+    identity = F.coalesce(F.concat(F.lit(b"\x01"), F.col("key")), F.concat(F.lit(b"\x00"), place))
+    return batch.select(
+        F.coalesce("value", F.lit(b"{}")).alias(VALUE),
+        F.when(deleted, F.lit(False)).otherwise(suspect).alias(SUSPECT),
+        F.lit(None).cast("string").alias(PROBLEM),
+        F.col("topic").alias(HIDDEN_SOURCE.name),
+        F.col("partition").cast("string").alias(HIDDEN_PARTITION.name),
+        F.col("offset").alias(HIDDEN_OFFSET.name),
+        F.col("timestamp").alias(HIDDEN_TIMESTAMP.name),
+        F.col("key").alias(HIDDEN_KEY.name),
+        _headers().alias(HIDDEN_HEADERS.name),
+        _major(spec).alias(ORDER_MAJOR),
+        F.col("offset").alias(ORDER_MINOR),
+        deleted.alias(DELETED),
+        identity.alias(IDENTITY),
+        F.col("value").alias(_AS_IT_CAME),
+    )
+
+
+def _headers() -> SparkColumn:
+    """Headers as a map; of several with one name the last counts."""
+    last = F.filter(
+        "headers", lambda h, i: ~F.exists(F.slice("headers", i + 2, F.size("headers")), lambda o: o.key == h.key)
+    )
+    return F.when(F.size("headers") > 0, F.map_from_entries(last))
+
+
+def _major(spec: SourceSpec) -> SparkColumn:
+    """The partition; of several topics those that are named first come first."""
+    address = address_of(spec.uri, spec.values)
+    partition = F.col("partition").cast("bigint")
+    if address.pattern is not None:
+        return F.shiftleft(F.crc32(F.col("topic").cast("binary")), 31) + partition
+    if len(address.topics) == 1:
+        return partition
+    names = F.array(*(F.lit(t) for t in address.topics))
+    return F.shiftleft(F.array_position(names, F.col("topic")), 31) + partition
+
+
+def _parsed(raw: DataFrame, spec: SourceSpec) -> DataFrame:
+    assert spec.columns is not None
+    kept = (*KEPT, _AS_IT_CAME)
+    match spec.values["format"]:
+        case "csv":
+            names = [c.name for c in spec.columns if c not in _not_in_value(spec)]
+            columns = Schema.of(c for c in spec.columns if c.name in names)
+            rows = parse_csv(raw, columns, kept, names, csv_format(spec))
+            return _with_missing(rows, _not_in_value(spec), kept)
+        case "raw" | "text" | "bytes":
+            return _whole(raw, spec, kept)
+        case "avro":
+            # The library is needed by Avro alone.
+            from millpond.sources.topics.avro import as_json
+
+            return parse_json(as_json(raw, spec), spec.columns, kept)
+        case _:
+            return parse_json(raw, spec.columns, kept)
+
+
+def _not_in_value(spec: SourceSpec) -> tuple[Column, ...]:
+    """A CSV value without names cannot leave a column out, so what the key holds is not in it."""
+    return key_columns(spec)
+
+
+def _with_missing(rows: DataFrame, columns: tuple[Column, ...], kept: tuple[str, ...]) -> DataFrame:
+    nothing = [F.lit(None).cast(type_ddl(c.type)).alias(c.name) for c in columns]
+    return rows.select("*", *nothing)
+
+
+def _whole(raw: DataFrame, spec: SourceSpec, kept: tuple[str, ...]) -> DataFrame:
+    """The value is one column: the first that the key does not hold."""
+    assert spec.columns is not None
+    keys = key_columns(spec)
+    value, *others = [c for c in spec.columns if c not in keys] or [spec.columns.columns[0]]
+    text = F.col(VALUE).cast("string")
+    made = F.col(VALUE) if pa.types.is_binary(value.type) else text.try_cast(type_ddl(value.type))
+    wrong = F.when(made.isNull(), F.lit(f"the value is not {type_name(value.type)}"))
+    if not pa.types.is_binary(value.type):
+        wrong = F.when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8 text; use 'format' = 'bytes'")).otherwise(
+            wrong
+        )
+    nothing = [F.lit(None).cast(type_ddl(c.type)).alias(c.name) for c in (*others, *keys) if c is not value]
+    return raw.select(F.when(~F.col(DELETED), made).alias(value.name), *nothing, *kept, wrong.alias(BAD))
+
+
+def csv_format(spec: SourceSpec) -> FileFormat:
+    values = spec.values
+    delimiter = "\t" if values["delimiter"] in ("\\t", "tab") else values["delimiter"]
+    return FileFormat("csv", False, delimiter, values["quote"], values["escape"] or values["quote"], values["null"])
+
+
+def _column(column: Column, keys: tuple[Column, ...], spec: SourceSpec) -> SparkColumn:
+    value = F.col(quoted(column.name))
+    return F.coalesce(value, _from_key(column, spec)).alias(column.name) if column in keys else value
+
+
+def _from_key(column: Column, spec: SourceSpec) -> SparkColumn:
+    text = F.col(HIDDEN_KEY.name).cast("string")
+    if spec.values["key.format"] == "json":
+        return F.coalesce(_json_field(text, column), _json_scalar(text)).try_cast(type_ddl(column.type))
+    if pa.types.is_binary(column.type):
+        return F.col(HIDDEN_KEY.name)
+    return text.try_cast(type_ddl(column.type))
+
+
+def _json_field(text: SparkColumn, column: Column) -> SparkColumn:
+    return F.from_json(text, f"{quoted(column.name)} STRING").getField(column.name)
+
+
+def _json_scalar(text: SparkColumn) -> SparkColumn:
+    """A key that is no object: a number or a text in quotes."""
+    wrapped = F.concat(F.lit('{"k":'), text, F.lit("}"))
+    return F.when(~F.startswith(F.ltrim(text), F.lit("{")), F.from_json(wrapped, "k STRING").getField("k"))
+
+
+def _wrong_keys(keys: tuple[Column, ...], spec: SourceSpec) -> list[SparkColumn]:
+    """Why a key does not fit its column: only asked where the message has no value of its own."""
+    wrong = []
+    for column in keys:
+        lacking = F.col(DELETED) & _from_key(column, spec).isNull()
+        reason = F.concat(
+            F.lit(f"column '{column.name}': the message key '"),
+            F.coalesce(F.col(HIDDEN_KEY.name).cast("string"), F.lit("")),
+            F.lit(f"' is not {type_name(column.type)}"),
+        )
+        wrong.append(F.when(lacking, reason))
+    return wrong

@@ -1,0 +1,78 @@
+"""A topic as another program sees it: what it sends and what it reads, through a client that is not ours."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+WAIT_S = 20
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One topic of the test broker."""
+
+    brokers: str
+    name: str
+
+    @property
+    def uri(self) -> str:
+        return f"kafka://{self.brokers}/{self.name}"
+
+    def create(self, partitions: int = 1) -> None:
+        admin = self._admin()
+        for future in admin.create_topics([NewTopic(self.name, partitions, 1)]).values():
+            future.result(WAIT_S)
+        self.partitions()
+
+    def grow(self, partitions: int) -> None:
+        admin = self._admin()
+        for future in admin.create_partitions([NewPartitions(self.name, partitions)]).values():
+            future.result(WAIT_S)
+
+    def partitions(self) -> int:
+        return len(self._admin().list_topics(self.name, timeout=WAIT_S).topics[self.name].partitions)
+
+    def exists(self) -> bool:
+        return self.name in self._admin().list_topics(timeout=WAIT_S).topics
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.brokers})
+
+    def send(self, *messages: Any, **how: Any) -> None:
+        """Values: bytes as they are, None for none, anything else as JSON; (key, value) for one with a key."""
+        producer = Producer({"bootstrap.servers": self.brokers, "linger.ms": 0})
+        self.send_by(producer, *messages, **how)
+        assert producer.flush(WAIT_S) == 0
+
+    def send_by(self, producer: Producer, *messages: Any, **how: Any) -> None:
+        for message in messages:
+            key, value = message if isinstance(message, tuple) else (None, message)
+            producer.produce(self.name, encoded(value), key, **how)
+
+    def read(self) -> list[Message]:
+        """Every message there is, by partition and offset."""
+        consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": "test", "enable.auto.commit": False})
+        found = []
+        try:
+            for partition in range(self.partitions()):
+                low, high = consumer.get_watermark_offsets(TopicPartition(self.name, partition), WAIT_S)
+                consumer.assign([TopicPartition(self.name, partition, low)])
+                while low < high:
+                    message = consumer.poll(WAIT_S)
+                    assert message is not None, "a message that is there was not delivered"
+                    assert message.error() is None
+                    found.append(message)
+                    low = message.offset() + 1
+        finally:
+            consumer.close()
+        return found
+
+    def values(self) -> list[Any]:
+        return [json.loads(m.value()) for m in self.read()]
+
+
+def encoded(value: Any) -> bytes | None:
+    return value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
