@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import millpond as mp
-from millpond.errors import ConstraintError, InputError, NotYetError, TableError
+from millpond.errors import ConstraintError, InputError, NotYetError, SourceError, TableError
 
 USERS = """
 CREATE TABLE users (user_id STRING PRIMARY KEY, name STRING, tier STRING NOT NULL DEFAULT 'BASIC', age INT);
@@ -181,3 +181,25 @@ def test_a_table_defined_by_a_query_is_changed_by_nothing_else(spark: Any) -> No
         assert app.execute("INSERT INTO orders VALUES ((SELECT CAST(COUNT(*) AS INT) FROM users), 'u1', 1)") == 1
         assert app.table("orders").get(3) is not None
         assert app.query("SELECT name FROM users ORDER BY 1 DESC LIMIT 1").rows() == [{"name": "Bo"}]
+
+
+@pytest.mark.spark
+def test_records_fed_from_python_are_read_once_in_their_order(spark: Any, tmp_path: Path) -> None:
+    text = """
+    CREATE STREAM ticks (symbol STRING, price DECIMAL(12,2), n INT) FROM 'memory://ticks';
+    CREATE TABLE last (symbol STRING PRIMARY KEY, price DECIMAL(12,2), n INT);
+    INSERT INTO last SELECT * FROM ticks;
+    CREATE TABLE total AS SELECT COUNT(*) AS n, SUM(price) AS price FROM ticks;
+    """
+    for start in (0, 2):
+        app = mp.App(sql=text, state=tmp_path / "state", spark=spark)
+        feed = app.feed("memory://ticks")
+        assert feed.send([{"symbol": "A", "price": Decimal("0.10"), "n": start}, {"symbol": "B", "n": "many"}]) == 2
+        assert feed.send([{"symbol": "A", "price": "0.20", "n": start + 1}]) == 1
+        app.run_once()
+    with pytest.raises(SourceError, match="memory://ticks"):
+        app.feed("memory://tick")
+    assert app.table("last").to_arrow().to_pylist() == [{"symbol": "A", "price": Decimal("0.20"), "n": 3}]
+    assert app.table("total").to_arrow().to_pylist() == [{"n": 4, "price": Decimal("0.60")}]
+    assert app.table("dead_letters").count() == 2
+    app.stop()

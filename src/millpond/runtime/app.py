@@ -21,6 +21,7 @@ from millpond.plan.model import Plan
 from millpond.runtime.announcing import announce, publish
 from millpond.runtime.asking import ask
 from millpond.runtime.defining import DEFINITIONS, define
+from millpond.runtime.feeding import Feeder, feeder
 from millpond.runtime.planning import plan_file, plan_text
 from millpond.runtime.progress import AppProgress
 from millpond.runtime.queries import Queries, bind_against, the_query
@@ -161,6 +162,10 @@ class App:
     def stats(self) -> dict[str, object]:
         """The same, as plain data."""
         return self.progress().as_json()
+
+    def feed(self, uri: str) -> Feeder:
+        """Where Python hands records to a memory:// source: `app.feed("memory://ticks").send(rows)`."""
+        return feeder(self._open().flows, uri)
 
     def tables(self) -> tuple[str, ...]:
         """The names of the tables."""

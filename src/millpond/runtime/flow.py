@@ -24,7 +24,9 @@ from millpond.runtime.blame import run_without_the_guilty
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
 from millpond.runtime.idle import Idle, windowed
+from millpond.runtime.joining import JoinReader
 from millpond.runtime.ledger import FlowEntry, flow_entry, flow_key, require_agreement
+from millpond.runtime.preparing import join_sides
 from millpond.runtime.progress import FAILED, FINISHED, RUNNING, STOPPED, WAITING, Meter
 from millpond.runtime.spark_errors import translate
 from millpond.runtime.steps import run_step
@@ -66,17 +68,24 @@ class Flow:
         return str(self._context.state.flow(self.plan.id))
 
     def _tables_written(self) -> tuple[str, ...]:
-        written = {s.target for s in self.plan.steps if s.kind is not StepKind.SINK}
+        outside = (StepKind.SINK, StepKind.RELAY)
+        written = {s.target for s in self.plan.steps if s.kind not in outside}
         companions = {c for s in self.plan.steps if s.aggregate for c in s.aggregate.companions}
         companions |= {s.waiting for s in self.plan.steps if s.waiting}
         views = {v.name for v in self._context.views_of(written)}
         return tuple(sorted(n.lower() for n in written | companions | views | {DEAD_LETTERS}))
 
     def open(self) -> None:
-        """Open the source; raises when it is not there, or when checkpoint and tables do not belong together."""
+        """Open the source, once; raises when it is not there, or when checkpoint and tables do not belong together."""
+        if self.reader is not None:
+            return
         folder = self._context.state.flow(self.plan.id)
         folder.mkdir(parents=True, exist_ok=True)
         require_agreement(self.plan, flow_entry(self._context.store, self.plan.id), folder / "checkpoint")
+        if self.plan.join is not None:
+            sides = join_sides(self._context, self.plan.join)
+            self.reader = JoinReader(self._context, self.plan, sides)
+            return
         plugin = find("source", self.source.type)
         self.reader = plugin.open_stream(self.source.spec, folder / "source")
         if plugin.await_ready is not None:
@@ -158,6 +167,9 @@ class Flow:
         assert self.reader is not None
         started = time.monotonic()
         if flow_entry(self._context.store, self.plan.id).batch >= batch_id:
+            if self.plan.join is not None:
+                # The state of Spark's join goes on only where the join is run, in a batch that is done too.
+                raw.write.format("noop").mode("overwrite").save()
             self.reader.committed(batch_id)
             return
         batch = read_batch(self.reader, raw, batch_id)

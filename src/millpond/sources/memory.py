@@ -1,15 +1,139 @@
-"""memory://name: records that Python hands over; its options, reading comes later."""
+"""memory://name: records that Python hands over with `app.feed("memory://name").send(rows)`.
+
+Guarantee: exactly once. A record that was sent is on disk when `send` returns, and it is read once, in the order of
+sending.
+"""
 
 from __future__ import annotations
 
-from millpond.contracts.source import HIDDEN_OFFSET, HIDDEN_PARTITION, HIDDEN_SOURCE, Mode, SourcePlugin, SourceSpec
-from millpond.options import BOOLEAN, INTEGER, NAMES, Option
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-OPTIONS = (
-    Option("key", NAMES, None, "The column(s) that tell one record from another, for tables."),
-    Option("durable", BOOLEAN, "true", "Whether records that were sent survive a crash."),
-    Option("max.rows.per.batch", INTEGER, "1000000", "The most rows that one batch takes."),
+import pyarrow as pa
+
+from millpond.contracts.source import (
+    HIDDEN_OFFSET,
+    HIDDEN_PARTITION,
+    HIDDEN_SOURCE,
+    ORDER_MAJOR,
+    ORDER_MINOR,
+    Mode,
+    SourcePlugin,
+    SourceSpec,
+    SourceStatus,
+    StreamReader,
 )
+from millpond.errors import Problem, Severity, SourceError
+from millpond.options import INTEGER, Option
+from millpond.rendering import json_lines
+from millpond.sources.feed import Feed
+from millpond.sources.raw import PROBLEM, SUSPECT, VALUE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+INTERVAL_S = 0.02
+KEPT = (HIDDEN_SOURCE.name, HIDDEN_PARTITION.name, HIDDEN_OFFSET.name, ORDER_MAJOR, ORDER_MINOR)
+RECORDS = pa.schema([(VALUE, pa.binary()), (HIDDEN_OFFSET.name, pa.int64())])
+
+OPTIONS = (Option("max.rows.per.batch", INTEGER, "1000000", "The most rows that one batch takes."),)
+
+Rows = Sequence[Mapping[str, Any]] | pa.Table | pa.RecordBatch
+
+
+class MemoryStream:
+    """A StreamReader that is fed from Python; `send` may be called from any thread."""
+
+    def __init__(self, spec: SourceSpec, folder: Path) -> None:
+        if spec.columns is None:
+            hint = "Write them: CREATE STREAM ticks (symbol STRING, price DECIMAL(12,2)) FROM 'memory://ticks';"
+            raise SourceError("MP505", f"'{spec.shown}' has no declared columns.", hint=hint)
+        self._spec, self._columns = spec, spec.columns
+        self._lock = threading.Lock()
+        self._feed = Feed(folder, lambda: {"next": self._next})
+        entries = self._feed.recover()
+        self._next: int = entries[-1]["next"] if entries else 0
+        self._sent = False
+        self._warned = False
+
+    def send(self, rows: Rows) -> int:
+        """Hand records over; returns how many."""
+        lines = _lines(rows)
+        limit = max(self._spec.values["max.rows.per.batch"], 1)
+        with self._lock:
+            for first in range(0, len(lines), limit):
+                self._write(lines[first : first + limit])
+        return len(lines)
+
+    def _write(self, lines: list[bytes]) -> None:
+        numbers = pa.array(range(self._next, self._next + len(lines)), pa.int64())
+        writer = self._feed.writer()
+        writer.write(pa.RecordBatch.from_arrays([pa.array(lines, pa.binary()), numbers], schema=RECORDS))
+        writer.close()
+        self._feed.publish({"next": self._next + len(lines)})
+        self._next += len(lines)
+        self._sent = True
+
+    @property
+    def interval_s(self) -> float:
+        return INTERVAL_S
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        return self._feed.stream(spark, RECORDS)
+
+    def poll(self, *, final: bool = False) -> bool:
+        with self._lock:
+            sent, self._sent = self._sent, False
+        return sent
+
+    def records(self, batch: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        from millpond.sources.parsing import parse_json
+
+        raw = batch.select(
+            VALUE,
+            F.lit(False).alias(SUSPECT),
+            F.lit(None).cast("string").alias(PROBLEM),
+            F.lit(self._spec.shown).alias(HIDDEN_SOURCE.name),
+            F.lit("0").alias(HIDDEN_PARTITION.name),
+            HIDDEN_OFFSET.name,
+            F.lit(0).cast("bigint").alias(ORDER_MAJOR),
+            F.col(HIDDEN_OFFSET.name).alias(ORDER_MINOR),
+        )
+        return parse_json(raw, self._columns, KEPT)
+
+    def size_hint(self, batch: DataFrame) -> int:
+        return self._feed.rows_next()
+
+    def committed(self, batch_id: int) -> None:
+        """Spark removes the feed file itself."""
+
+    def status(self) -> SourceStatus:
+        if not self._next:
+            return SourceStatus("missing", "not_found", detail="nobody has fed it")
+        return SourceStatus(rows=self._next)
+
+    def problems(self) -> list[Problem]:
+        if self._next or self._warned:
+            return []
+        self._warned = True
+        hint = f'Feed it from Python: app.feed("{self._spec.shown}").send(rows).'
+        return [Problem("MP707", f"Nobody feeds '{self._spec.shown}'.", None, hint, Severity.WARNING)]
+
+
+def _lines(rows: Rows) -> list[bytes]:
+    """One JSON object per record, decimals and times exact."""
+    if not isinstance(rows, pa.Table | pa.RecordBatch):
+        try:
+            rows = pa.Table.from_pylist([dict(row) for row in rows])
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+            # Values of several types under one name: each record is written for itself.
+            return [json.dumps(dict(row), default=str, ensure_ascii=False).encode() for row in rows]
+    return [line.encode() for line in json_lines(rows, exact_numbers=True)]
 
 
 def validate(spec: SourceSpec) -> str | None:
@@ -17,13 +141,17 @@ def validate(spec: SourceSpec) -> str | None:
     return None if spec.uri.hosts or spec.uri.path else "A memory URI needs a name, such as memory://ticks."
 
 
+def open_stream(spec: SourceSpec, folder: Path) -> StreamReader:
+    return MemoryStream(spec, folder)
+
+
 PLUGIN = SourcePlugin(
     name="memory",
     options=OPTIONS,
     stream_mode=Mode.APPEND,
-    table_mode=Mode.CHANGES,
+    table_mode=None,
     hidden=(HIDDEN_SOURCE, HIDDEN_PARTITION, HIDDEN_OFFSET),
-    runnable=False,
     counts_every_record=True,
     validate=validate,
+    open_stream=open_stream,
 )
