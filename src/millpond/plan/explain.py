@@ -40,8 +40,10 @@ VERBS = {
     StepKind.UPDATE: "update",
     StepKind.DELETE: "delete from",
     StepKind.AGGREGATE: "aggregate into",
+    StepKind.LATEST: "keep the last of each key in",
     StepKind.APPEND: "append to",
     StepKind.SINK: "write to",
+    StepKind.RELAY: "hand over to",
 }
 
 # What 'on.missing' comes to.
@@ -108,6 +110,10 @@ def _access(access: Access) -> str:
 def _flow_lines(flow: FlowPlan, plan: Plan) -> Iterator[str]:
     watermark = f", watermark on {flow.watermark.column}" if flow.watermark else ""
     yield f"{flow.name}  {_driver(flow, plan)}{watermark}"
+    if flow.join is not None:
+        times = [side.time for side in (flow.join.left, flow.join.right)]
+        told = f"by watermarks on {times[0]} and {times[1]}" if all(times) else "nothing: there is no time bound"
+        yield f"  {flow.join.kind} join kept by Spark; events are forgotten {told}"
     for number, step in enumerate(flow.steps, 1):
         yield f"  {number}. {VERBS[step.kind]} {_target(step, plan)}  (line {step.place.line})"
         if step.aggregate is not None:
@@ -155,6 +161,8 @@ def _merging(aggregate: AggregatePlan) -> Iterator[str]:
 
 
 def _target(step: Step, plan: Plan) -> str:
+    if step.kind is StepKind.RELAY:
+        return next(f"the join {f.name}" for f in plan.flows if step.target.startswith(f"{f.id}:"))
     return step.target if step.kind in INTO_TABLES else plan.sink(step.target).spec.shown
 
 

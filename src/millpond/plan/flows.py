@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from millpond.plan.access import choose_access, without_hints
 from millpond.plan.context import Context, Planned
@@ -10,6 +11,7 @@ from millpond.plan.missing import waits_of
 from millpond.plan.model import ChangesPlan, FlowPlan, Step, StepKind, TableKind, TablePlan
 from millpond.plan.one_shots import one_shot_id
 from millpond.plan.sources import short_hash
+from millpond.plan.stream_joins import Split, handing_over, join_id, split_join
 from millpond.schema import Schema
 
 # How the driver of CHANGES(table) is called.
@@ -20,10 +22,29 @@ INTO_TABLES = (StepKind.INSERT, StepKind.UPSERT, StepKind.UPDATE, StepKind.DELET
 def make_flows(planned: Iterable[Planned], context: Context) -> tuple[FlowPlan, ...]:
     """One flow per stream, its steps in the order of the file."""
     by_drivers: dict[tuple[str, ...], list[Planned]] = {}
-    for item in planned:
-        if item.drivers and item.kind is not None and not _tells_changes(item):
+    joins: list[FlowPlan] = []
+    items = list(planned)
+    for item in items:
+        if not item.drivers or item.kind is None or _tells_changes(item):
+            continue
+        split = split_join(item)
+        if split is None:
             by_drivers.setdefault(item.drivers, []).append(item)
-    return tuple(_flow(drivers, items, context) for drivers, items in by_drivers.items())
+        else:
+            joins.append(_joining(item, split, _occurrence(item, items), context))
+    flows = {drivers: _flow(drivers, found, context) for drivers, found in by_drivers.items()}
+    for join in joins:
+        for source, step in handing_over(join):
+            flow = flows.get((source,)) or _flow((source,), [], context)
+            flows[(source,)] = replace(flow, steps=(*flow.steps, step))
+    return (*flows.values(), *joins)
+
+
+def _joining(item: Planned, split: Split, occurrence: int, context: Context) -> FlowPlan:
+    """The flow that a join of two streams drives: one statement."""
+    flow = _flow(item.drivers, [item], context)
+    step = replace(flow.steps[0], query=without_hints(split.query))
+    return replace(flow, id=join_id(item, occurrence), steps=(step,), watermark=None, join=split.join)
 
 
 def _tells_changes(item: Planned) -> bool:
@@ -121,5 +142,7 @@ def ordered(flows: tuple[FlowPlan, ...], tables: Mapping[str, TablePlan]) -> tup
 
 
 def _must_wait(flow: FlowPlan, waiting: list[FlowPlan], tables: Mapping[str, TablePlan]) -> bool:
+    if flow.join is not None and any(s.target.startswith(f"{flow.id}:") for f in waiting for s in f.steps):
+        return True
     needs = reads(flow, tables) - writes(flow)
     return any(other is not flow and needs & writes(other) for other in waiting)

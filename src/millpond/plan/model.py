@@ -106,8 +106,10 @@ class StepKind(StrEnum):
     UPDATE = "update"
     DELETE = "delete"
     AGGREGATE = "aggregate"  # merged into a table
+    LATEST = "latest"  # a CTAS over messages with keys: the last of each key, until one deletes it
     APPEND = "append"  # a CTAS over a stream without aggregate: rows as they come
     SINK = "sink"
+    RELAY = "relay"  # hands events over to a join of two streams
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,27 @@ class Step:
 
 
 @dataclass(frozen=True)
+class StreamSide:
+    """One stream of a join of two: `query` over the source's BATCH yields its events; `time` is the column of its
+    watermark, None where there is none."""
+
+    source: str
+    query: exp.Query
+    time: str | None
+    delay_us: int
+
+
+@dataclass(frozen=True)
+class StreamJoin:
+    """Two streams joined by Spark; in `condition` and in the rows, columns are prefixed with l_ and r_."""
+
+    left: StreamSide
+    right: StreamSide
+    kind: str
+    condition: exp.Expr
+
+
+@dataclass(frozen=True)
 class FlowPlan:
     """Everything one stream drives. `id` is stable while its source is; `joined` are the other sources of a
     stream-stream join."""
@@ -143,6 +166,7 @@ class FlowPlan:
     watermark: Watermark | None = None
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     joined: tuple[str, ...] = ()
+    join: StreamJoin | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -89,8 +89,10 @@ def _why_no_aggregate(query: exp.Query) -> str:
 def _stream_joins(plan: Plan) -> Iterator[tuple[Place, str]]:
     for flow in plan.flows:
         for step in flow.steps:
-            if flow.joined or _batches(step.query) > 1:
-                yield step.place, "A join of two streams"
+            if (flow.joined and flow.join is None) or _batches(step.query) > 1:
+                yield step.place, "A join of streams of this shape"
+            elif flow.join is not None and step.waiting:
+                yield step.place, "'on.missing' = 'wait' after a join of two streams"
 
 
 def _batches(query: exp.Query) -> int:
@@ -178,7 +180,7 @@ NOT_YET = (
     NotYet("UPDATE ... FROM and DELETE ... USING a table", _from_tables),
     NotYet("UPSERT ... ON with aggregates, subqueries or VALUES", _upserts_on),
     NotYet("other aggregates over streams", _other_aggregates),
-    NotYet("stream-stream joins", _stream_joins),
+    NotYet("some stream-stream joins", _stream_joins),
     NotYet("some per-join options", _join_options),
     NotYet("CHANGES() other than into sinks", _changes),
     NotYet("wildcard paths", _paths),

@@ -12,14 +12,16 @@ from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
 from millpond.contracts.table import TableSpec
 from millpond.errors import StateError
 from millpond.plan.aggregate_model import AggregatePlan
-from millpond.plan.model import BATCH, FlowPlan, SourcePlan, Step, StepKind, TableKind, TablePlan
+from millpond.plan.model import BATCH, FlowPlan, SourcePlan, Step, StepKind, StreamJoin, TableKind, TablePlan
 from millpond.plan.windows import without_windows
+from millpond.registry import find
 from millpond.runtime.access import Views, arrow_frame
 from millpond.runtime.batch import Batch
 from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.companions import companion_specs
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import SPEC as DEAD_LETTERS_SPEC
+from millpond.runtime.joining import joined_schema, side_schema
 from millpond.runtime.ledger import DEFINITION, LOAD, VIEW
 from millpond.runtime.progress import MISSING, READY
 from millpond.runtime.relations import spark_text, tables_of
@@ -77,7 +79,8 @@ class Preparation:
         if table.kind is TableKind.DECLARED:
             return False
         step = self._steps.get(table.name.lower())
-        sources = [table.source] if table.source else [step[0].source] if step and not table.query else []
+        driving = [step[0].source, *step[0].joined] if step and not table.query else []
+        sources = [table.source] if table.source else driving
         if any(self._context.plan.source(s).columns is None for s in sources):
             return True
         return any(access.table.lower() in self._context.held for access in table.reads)
@@ -156,6 +159,8 @@ class Preparation:
             tx.commit()
 
     def _batch_schema(self, flow: FlowPlan) -> Schema:
+        if flow.join is not None:
+            return joined_schema(join_sides(self._context, flow.join))
         return _record_schema(self._context.plan.source(flow.source))
 
     def _analyzed(self, query: exp.Query, batch: Schema | None) -> Schema:
@@ -178,9 +183,19 @@ class Preparation:
         return arrow_frame(self._views.session, schema.arrow().empty_table())
 
 
+def join_sides(context: Context, join: StreamJoin) -> tuple[Schema, Schema]:
+    """What each stream of a join hands over."""
+    left, right = (
+        side_schema(context.spark(), side, _record_schema(context.plan.source(side.source)))
+        for side in (join.left, join.right)
+    )
+    return left, right
+
+
 def _record_schema(source: SourcePlan) -> Schema:
     assert source.columns is not None
-    return Schema((*source.columns.columns, *source.hidden, *ORDER_COLUMNS))
+    keyed = find("source", source.type).table_mode is Mode.CHANGES
+    return Schema((*source.columns.columns, *source.hidden, *ORDER_COLUMNS, *(KEY_COLUMNS if keyed else ())))
 
 
 def _is_settled(schema: Schema) -> bool:

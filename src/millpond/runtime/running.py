@@ -25,6 +25,7 @@ from millpond.runtime.context import Context
 from millpond.runtime.evaluate import spark_fallback
 from millpond.runtime.flow import Flow
 from millpond.runtime.jars import session_conf
+from millpond.runtime.joining import relay_sinks
 from millpond.runtime.ledger import CHANGES, VIEW
 from millpond.runtime.load import Loader
 from millpond.runtime.one_shots import OneShots
@@ -109,6 +110,7 @@ class Running:
         self._one_shots.run(self.plan, early=True)
         Preparation(self.context, accept=accept).prepare()
         self.context.sinks.update(open_sinks(self.plan, self._output, json=self.plan.settings["json"]))
+        self.context.sinks.update(relay_sinks(self.context))
         recover_sinks(self.context.store, self.context.sinks)
         self._prepared = True
 
@@ -207,7 +209,8 @@ class Running:
     def _is_held(self, flow: Flow) -> bool:
         """Whether it hangs on a source whose columns are not known yet."""
         inputs = self.context.inputs_of(set(flow.plan.reads)) | {s.target.lower() for s in flow.plan.steps}
-        return flow.source.columns is None or bool(inputs & self.context.held)
+        sources = [self.plan.source(id_) for id_ in (flow.plan.source, *flow.plan.joined)]
+        return any(s.columns is None for s in sources) or bool(inputs & self.context.held)
 
     def revisit(self) -> None:
         """Plan anew when a source that was empty has records now, and start what waited for its columns."""

@@ -45,6 +45,15 @@ def _sink(run: BatchRun, step: Step) -> None:
         run.staged.append({"sink": step.target, "staged": staged})
 
 
+def _relay(run: BatchRun, step: Step) -> None:
+    """Events with their order, for a join of two streams."""
+    rows = run.work.query(carry_order(step.query) or step.query, run.batch.frame)
+    rows = rows.select(*dict.fromkeys(rows.columns))
+    staged = run.work.context.sinks[step.target].stage(rows, Mark(run.flow.id, run.batch.id, step.index))
+    if staged is not None:
+        run.staged.append({"sink": step.target, "staged": staged})
+
+
 def _insert(run: BatchRun, step: Step) -> None:
     table = run.work.table(step.target)
     replaced = step.kind is not StepKind.UPSERT
@@ -93,8 +102,40 @@ def _change(run: BatchRun, step: Step) -> None:
         run.work.mark_changed(step.target)
 
 
+def _latest(run: BatchRun, step: Step) -> None:
+    """The last message of each key: kept where it satisfies WHERE, else what the table holds of its key goes."""
+    table = run.work.table(step.target)
+    columns = list(table.schema)
+    names = [c.name for c in columns]
+    query = carry_order(with_keep(step.query))
+    assert query is not None
+    frame = run.work.query(query, run.batch.changes).toDF(*names, KEEP, *ORDER)
+    rows = _casted(frame, columns, (KEEP, *ORDER)).toArrow()
+    rows = rows.sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")])
+    kept, gone = last_of_keys(_keyed_rows(run, rows, table.schema), table.schema.key)
+    changed = table.upsert(kept.select(names).cast(table.schema.arrow())) if kept.num_rows else 0
+    changed += table.delete(keys=key_values(gone, table.schema)) if gone.num_rows else 0
+    if changed:
+        run.work.mark_changed(step.target)
+
+
+def _keyed_rows(run: BatchRun, rows: pa.Table, schema: Schema) -> pa.Table:
+    """Without rows that have no key, or that would stay and break a rule: those go to the dead letters."""
+    rejected = _misfits(rows, list(schema))
+    for column in schema:
+        null = pc.is_null(rows[column.name])
+        if column.name in schema.key:
+            reason = ("MP403", f"column '{column.name}': a key column is NULL")
+            rejected = dict.fromkeys(_true_positions(null), reason) | rejected
+        elif not column.nullable:
+            reason = ("MP401", f"column '{column.name}': a NOT NULL column is NULL")
+            rejected = dict.fromkeys(_true_positions(pc.and_(null, rows[KEEP])), reason) | rejected
+    return _without(run, rows, rejected)
+
+
 RUNNERS: dict[StepKind, Callable[[BatchRun, Step], None]] = {
     StepKind.SINK: _sink,
+    StepKind.RELAY: _relay,
     StepKind.INSERT: _insert,
     StepKind.UPSERT: _upsert,
     StepKind.APPEND: _insert,

@@ -1,0 +1,136 @@
+"""Two streams joined by Spark: their own flows hand events over as files, exactly once, and the join drives a flow.
+
+Spark keeps the state of the join beside the flow's checkpoint. An event that came too late for the watermark is not
+joined any more: that is Spark's rule.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Window as SparkWindow
+from pyspark.sql import functions as f
+
+from millpond.contracts.sink import Sink, SinkSpec
+from millpond.contracts.source import BAD, ORDER_MAJOR, ORDER_MINOR, RAW, SourceStatus
+from millpond.errors import Problem
+from millpond.plan.model import FlowPlan, StreamJoin, StreamSide
+from millpond.plan.stream_joins import PREFIXES
+from millpond.registry import find
+from millpond.runtime.access import arrow_frame
+from millpond.runtime.context import Context
+from millpond.runtime.relations import ORDER, carry_order, spark_text
+from millpond.runtime.spark_types import from_spark_schema, to_spark_schema
+from millpond.schema import Column, Schema
+from millpond.sql.spark import render
+from millpond.uris import parse_uri
+
+# The RocksDB provider copies its files through Hadoop's checksummed local file system, and the raw one that makes small
+# batches quick cannot stand in for it. So the state is in the JVM's memory, with a log of it in the checkpoint.
+# A batch without data is how Spark tells events that found no partner. No other flow keeps state in Spark, so nothing
+# changes for them.
+SETTINGS = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    ),
+    "spark.sql.streaming.noDataMicroBatches.enabled": "true",
+}
+POLL_S = 0.1
+
+
+def relay_sinks(context: Context) -> dict[str, Sink]:
+    """The folders through which events are handed over, by the targets of the steps that do it."""
+    sinks: dict[str, Sink] = {}
+    for flow in context.plan.flows:
+        for number in (0, 1) if flow.join is not None else ():
+            plugin = find("sink", "file")
+            uri = parse_uri(f"file://{_folder(context, flow, number)}")
+            values = {o.name: None if o.default is None else o.read(o.default) for o in plugin.options}
+            spec = SinkSpec(f"{flow.id}:{number}", uri, {**values, "format": "parquet"}, Path("/"))
+            sinks[spec.id] = plugin.open(spec)
+    return sinks
+
+
+def _folder(context: Context, flow: FlowPlan, number: int) -> Path:
+    folder: Path = context.state.flow(flow.id) / "events" / str(number)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def side_schema(spark: SparkSession, side: StreamSide, records: Schema) -> Schema:
+    """What one stream hands over: its columns and its order; `records` are those of its source."""
+    view = "mp_join_side"
+    arrow_frame(spark, records.arrow().empty_table()).createOrReplaceTempView(view)
+    found = spark.sql(spark_text(carry_order(side.query) or side.query, {"__batch__": view})).schema
+    spark.catalog.dropTempView(view)
+    return Schema.of({c.name: c for c in from_spark_schema(found)}.values())
+
+
+def joined_schema(sides: tuple[Schema, Schema]) -> Schema:
+    """What the join yields: the columns of both under their prefixes, and an order of its own."""
+    columns = [Column(f"{prefix}{c.name}", c.type) for prefix, side in zip(PREFIXES, sides, strict=True) for c in side]
+    return Schema.of([*columns, Column(ORDER_MAJOR, pa.int64()), Column(ORDER_MINOR, pa.int64())])
+
+
+class JoinReader:
+    """A StreamReader whose records are the pairs that the join finds."""
+
+    def __init__(self, context: Context, flow: FlowPlan, sides: tuple[Schema, Schema]) -> None:
+        assert flow.join is not None
+        self._join: StreamJoin = flow.join
+        self._folders = [_folder(context, flow, number) for number in (0, 1)]
+        self._sides = sides
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        for name, value in SETTINGS.items():
+            spark.conf.set(name, value)
+        left, right = (self._events(spark, number) for number in (0, 1))
+        condition = f.expr(render(self._join.condition))
+        return left.join(right, condition, "left_outer" if self._join.kind == "left" else "inner")
+
+    def _events(self, spark: SparkSession, number: int) -> DataFrame:
+        """One stream's events under its prefix, with its watermark."""
+        side = (self._join.left, self._join.right)[number]
+        prefix, schema = PREFIXES[number], self._sides[number]
+        reader = spark.readStream.schema(to_spark_schema(schema.arrow())).format("parquet")
+        events = reader.option("cleanSource", "delete").load(f"file://{self._folders[number]}")
+        events = events.toDF(*(f"{prefix}{name}" for name in schema.names))
+        if side.time is None:
+            return events
+        return events.withWatermark(f"{prefix}{schema[side.time].name}", f"{side.delay_us} microseconds")
+
+    def records(self, batch: DataFrame) -> DataFrame:
+        """The pairs, ordered by the left event, then the right one."""
+        order = [f.col(f"`{prefix}{name}`") for prefix in PREFIXES for name in ORDER]
+        number = f.row_number().over(SparkWindow.orderBy(*order)).cast("bigint")
+        nothing = f.lit(None)
+        return batch.select(
+            "*",
+            f.lit(0).cast("bigint").alias(ORDER_MAJOR),
+            number.alias(ORDER_MINOR),
+            nothing.cast("string").alias(BAD),
+            nothing.cast("binary").alias(RAW),
+        )
+
+    def poll(self, *, final: bool = False) -> bool:
+        """Spark finds the files by itself."""
+        return False
+
+    @property
+    def interval_s(self) -> float:
+        return POLL_S
+
+    def size_hint(self, batch: DataFrame) -> int:
+        """Read through the driver: every other way would run the join more than once."""
+        return 0
+
+    def committed(self, batch_id: int) -> None:
+        """Spark removes what it has read."""
+
+    def status(self) -> SourceStatus:
+        return SourceStatus()
+
+    def problems(self) -> list[Problem]:
+        return []
