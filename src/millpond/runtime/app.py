@@ -187,10 +187,16 @@ class App:
     def query(self, sql: str, parameters: Sequence[Any] | None = None) -> Result:
         """Rows of a SELECT over tables, or of SHOW, DESCRIBE, EXPLAIN."""
         running = self._open()
-        plan = bind_against(running.context.store, sql, self.plan.settings)
+        store = running.context.store
+        asked = parse_script(sql, file="<query>").statements
+        if len(asked) == 1 and isinstance(asked[0], Show | Describe):
+            return Result(ask(asked[0], self.plan, store, running.progress()))
+        running.require_made(asked)
+        plan = bind_against(store, sql, self.plan.settings)
         shot = the_query(plan)
-        if isinstance(shot.statement, Show | Describe | Explain):
-            return Result(ask(shot.statement, self.plan, running.context.store, running.progress()))
+        if isinstance(shot.statement, Explain):
+            explained = bind_against(store, shot.statement.statement.text, self.plan.settings)
+            return Result(ask(shot.statement, explained, store, running.progress()))
         assert shot.query is not None
         with self._lock:
             if self._queries is None:

@@ -24,6 +24,8 @@ def answer_directly(query: exp.Query, table: ReadTable) -> pa.Table | None:
     source = query.args["from_"].this
     if not isinstance(source, exp.Table) or any(v for k, v in source.args.items() if v and k not in ("this", "alias")):
         return None
+    if source.args.get("alias") is not None and source.args["alias"].args.get("columns"):
+        return None
     try:
         return _answer(query, table)
     except NotCompilable:
@@ -43,7 +45,7 @@ def _answer(query: exp.Select, table: ReadTable) -> pa.Table | None:
     names = [e.alias_or_name for e in plain.expressions]
     columns = [compile_expression(e.unalias(), table.schema).evaluate(rows) for e in plain.expressions]
     result = pa.table(columns, names=names)
-    order = plain.args.get("order")
+    order = query.args.get("order")
     if order is not None:
         result = _ordered(result, rows, order, table.schema)
     return None if result is None else _cut(result, plain)
@@ -69,9 +71,10 @@ def _ordered(result: pa.Table, rows: pa.Table, order: exp.Order, schema: Schema)
     for number, key in enumerate(order.expressions):
         if not isinstance(key, exp.Ordered) or isinstance(key.this, exp.Literal):
             return None
-        name = key.this.name if isinstance(key.this, exp.Column) else ""
-        known = name in result.column_names
-        values = result[name] if known else compile_expression(key.this, schema).evaluate(rows)
+        # A bare name means the output of that name first; one with a qualifier always means the table's column.
+        named = isinstance(key.this, exp.Column) and not key.this.table and key.this.name in result.column_names
+        plain = key.this.transform(_unqualified)
+        values = result[plain.name] if named else compile_expression(plain, schema).evaluate(rows)
         if pa.types.is_nested(values.type) or pa.types.is_floating(values.type) or pa.types.is_boolean(values.type):
             return None
         columns[f"k{number}"] = values

@@ -96,7 +96,11 @@ class Flow:
         """Take what the source holds now, then return; `drain`: a bounded source gives all it has."""
         assert self.reader is not None
         self.state = RUNNING
-        self.reader.poll(final=drain)
+        try:
+            self.reader.poll(final=drain)
+        except MillpondError as error:
+            self.fail(error)
+            return
         self._context.notices.extend(self.reader.problems())
         try:
             self._start(once=True)
@@ -316,8 +320,8 @@ class Flow:
         return self.state == FAILED and any(s.options.get("on.error") == "stop-app" for s in self.plan.steps)
 
     def fail(self, error: MillpondError) -> None:
-        """The flow cannot begin."""
-        self.error = error
+        """The flow cannot begin, or go on."""
+        self.error = error.at(self.source.place)
         self.state = FAILED
 
     def _failed(self, error: BaseException) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from millpond.contracts.source import SourceStatus
 from millpond.contracts.table import Table
-from millpond.plan.model import SourcePlan
+from millpond.plan.model import SourcePlan, TablePlan
 from millpond.runtime.context import Context
 from millpond.runtime.flow import Flow
 from millpond.runtime.load import Loader
-from millpond.runtime.progress import AppProgress, FlowProgress, SourceProgress, TableProgress
+from millpond.runtime.progress import MISSING, AppProgress, FlowProgress, SourceProgress, TableProgress
 
 
 def progress_of(
@@ -20,11 +20,13 @@ def progress_of(
     loading = {loader.plan.name.lower(): loader for loader in loaders}
     tables = [context.store.table(name) for name in context.store.names()]
     shown = [t for t in tables if not t.spec.hidden]
+    made = {t.name.lower() for t in shown}
+    waiting = [t for t in context.plan.tables if t.name.lower() in context.held - made and not t.spec.hidden]
     return AppProgress(
         context.plan.name,
         state,
         seconds,
-        tuple(_table(context, t, loading.get(t.name.lower())) for t in shown),
+        (*(_table(context, t, loading.get(t.name.lower())) for t in shown), *(_waiting(context, t) for t in waiting)),
         tuple(_flow(f) for f in flows),
         tuple(_sources(flows, loaders)),
         (*context.plan.warnings, *context.notices),
@@ -44,6 +46,12 @@ def _table(context: Context, table: Table, loader: Loader | None) -> TableProgre
         stats.updated_at,
         stats.bytes_memory + stats.bytes_spilled,
     )
+
+
+def _waiting(context: Context, table: TablePlan) -> TableProgress:
+    """A table that cannot be made yet: its columns hang on a source that is empty or not there."""
+    state = context.table_states.get(table.name.lower(), MISSING)
+    return TableProgress(table.name, state, 0, 0, table.spec.backend, ", ".join(table.spec.schema.key), "", None, 0)
 
 
 def _loaded(loader: Loader | None) -> str:

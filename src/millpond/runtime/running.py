@@ -6,16 +6,17 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from sqlglot import exp
 
 from millpond.contracts.source import Found
 from millpond.contracts.table import Transaction
-from millpond.errors import FlowError, MillpondError
+from millpond.errors import FlowError, MillpondError, TableError
 from millpond.plan.model import FlowPlan, Plan, SourcePlan, TableKind
 from millpond.registry import find
 from millpond.runtime.access import Exchange, Views
@@ -39,7 +40,7 @@ from millpond.runtime.sinks import open_sinks, recover_sinks
 from millpond.runtime.state import open_state
 from millpond.runtime.transaction import refuse_defined
 from millpond.runtime.work import Work
-from millpond.sql.statements import Statement
+from millpond.sql.statements import Select, Statement
 from millpond.tables.store import open_store
 
 
@@ -102,6 +103,13 @@ class Running:
     def own_views(self) -> Views:
         """Temporary views of one user, so that transactions of several threads do not disturb each other."""
         return Views(self.spark, self.context.exchange, f"mp_tx_{next(self._numbers)}")
+
+    def require_made(self, statements: Sequence[Statement]) -> None:
+        """MP703 for a query over a table that cannot be made yet."""
+        named = {t.name.lower() for s in statements if isinstance(s, Select) for t in s.query.find_all(exp.Table)}
+        for name in sorted(named & self.context.held):
+            hint = "It hangs on a source that is empty or not there; SHOW TABLES tells its state."
+            raise TableError("MP703", f"Table '{name}' is not there yet.", hint=hint)
 
     def prepare(self, *, accept: bool) -> None:
         """Make the tables and open the sinks; once."""

@@ -25,7 +25,11 @@ class AppTransaction:
         and the transaction can go on."""
         savepoint = self._tx.savepoint()
         try:
-            return sum(change(self._work, _checked(shot)) for shot in self._bind(sql).one_shots)
+            plan = self._bind(sql)
+            if plan.flows:
+                hint = "Write it into the app's file, where it runs as long as the app does."
+                raise SqlError("MP215", "A statement that reads a stream cannot run at once.", hint=hint)
+            return sum(change(self._work, _checked(shot)) for shot in plan.one_shots)
         except BaseException:
             self._tx.rollback_to(savepoint)
             raise

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -26,6 +25,7 @@ from millpond.contracts.source import (
     SourceStatus,
     StreamReader,
 )
+from millpond.contracts.table import Rows
 from millpond.errors import Problem, Severity, SourceError
 from millpond.options import INTEGER, Option
 from millpond.rendering import json_lines
@@ -40,8 +40,6 @@ KEPT = (HIDDEN_SOURCE.name, HIDDEN_PARTITION.name, HIDDEN_OFFSET.name, ORDER_MAJ
 RECORDS = pa.schema([(VALUE, pa.binary()), (HIDDEN_OFFSET.name, pa.int64())])
 
 OPTIONS = (Option("max.rows.per.batch", INTEGER, "1000000", "The most rows that one batch takes."),)
-
-Rows = Sequence[Mapping[str, Any]] | pa.Table | pa.RecordBatch
 
 
 class MemoryStream:
