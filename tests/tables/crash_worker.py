@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,21 @@ from millpond.tables.store import open_store
 
 KEYED = TableSpec("keyed", Schema.of([Column("k", pa.int64(), False), Column("v", pa.string())], ["k"]))
 PLAIN = TableSpec("plain", Schema.of([Column("n", pa.int64())]))
+OUTSIDE = TableSpec("outside", Schema.of([Column("k", pa.int64(), False), Column("v", pa.string())], ["k"]))
 COMMITS = 14
 CHECKPOINTS = (4, 9)
 
 
 def commit(store: Store, turn: int) -> None:
-    """The commit of a turn: both tables and a value, adding, replacing and removing rows."""
+    """The commit of a turn: all tables and a value, adding, replacing and removing rows."""
     with store.begin() as tx:
-        keyed, plain = tx.table("keyed"), tx.table("plain")
+        keyed, plain, outside = tx.table("keyed"), tx.table("plain"), tx.table("outside")
         keyed.upsert([{"k": k, "v": f"{turn}-{k}"} for k in range(turn, turn + 5)])
         keyed.delete(keys=[turn - 1])
         plain.insert([{"n": turn * 10 + i} for i in range(3)])
         plain.delete("n % 4 = ?", [turn % 4])
+        outside.upsert([{"k": k, "v": f"{turn}-{k}"} for k in range(turn, turn + 5)])
+        outside.delete(keys=[turn - 1])
         tx.put("turn", turn)
 
 
@@ -40,6 +44,7 @@ def expected(turns: int) -> dict[str, Any]:
     store = open_store(None)
     store.create(KEYED)
     store.create(PLAIN)
+    store.create(OUTSIDE)
     for turn in range(1, turns + 1):
         commit(store, turn)
     return content(store)
@@ -49,6 +54,7 @@ def main(folder: Path, acknowledged: Path) -> None:
     store = open_store(folder)
     store.create(KEYED)
     store.create(PLAIN)
+    store.create(replace(OUTSIDE, backend="sqlite", values={"path": str(folder.parent / "outside.db")}))
     for turn in range((store.get("turn") or 0) + 1, COMMITS + 1):
         commit(store, turn)
         acknowledged.write_text(str(turn))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from millpond.contracts.table import Store
 from millpond.tables.store import open_store
 from millpond.testing.tables import TableContract, VolatileTableContract
@@ -24,6 +26,30 @@ class TestMemoryWithoutFolder(VolatileTableContract):
     """Memory tables that nothing outlives."""
 
     keeps_rows = False
+
+    def open(self, folder: Path | None) -> Store:
+        return open_store(None)
+
+
+class TestSqlite(TableContract):
+    """SQLite tables beside a state directory."""
+
+    backend = "sqlite"
+
+    @pytest.fixture(autouse=True)
+    def _file(self, tmp_path: Path) -> None:
+        self.options = {"path": str(tmp_path / "tables.db")}
+
+
+class TestSqliteWithoutFolder(VolatileTableContract):
+    """SQLite tables that are their own only record."""
+
+    backend = "sqlite"
+    keeps_rows = False
+
+    @pytest.fixture(autouse=True)
+    def _file(self, tmp_path: Path) -> None:
+        self.options = {"path": str(tmp_path / "tables.db")}
 
     def open(self, folder: Path | None) -> Store:
         return open_store(None)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from millpond.contracts.table import TableSpec
-from millpond.errors import MillpondError, NotYetError, TableError
+from millpond.errors import MillpondError, TableError
 from millpond.schema import Column, Schema
 from millpond.tables import memory
 from millpond.tables.store import open_store
@@ -76,9 +76,9 @@ def test_changes_are_known_across_a_compaction(monkeypatch: pytest.MonkeyPatch) 
     assert held == {row["k"]: row["v"] for row in table.to_arrow().to_pylist()}
 
 
-def test_a_backend_that_cannot_run_yet_says_so() -> None:
-    with pytest.raises(NotYetError, match="MP901"):
-        open_store(None).create(TableSpec("t", SCHEMA, "sqlite"))
+def test_a_sqlite_table_needs_a_path() -> None:
+    with pytest.raises(MillpondError, match="MP305"):
+        open_store(None).create(TableSpec("t", Schema.of([Column("n", pa.int64())]), "sqlite"))
 
 
 def test_a_table_locked_by_its_own_thread_does_not_hang() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import shutil
 import tempfile
 from pathlib import Path
@@ -25,7 +26,7 @@ from hypothesis.stateful import (
 from millpond.contracts.table import TableSpec
 from millpond.errors import ConflictError, ConstraintError
 from millpond.schema import Column, Schema
-from millpond.tables import hashing, heap, memory
+from millpond.tables import hashing, heap, memory, sqlite
 from millpond.tables.store import open_store
 
 KEYED = TableSpec(
@@ -234,6 +235,16 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.store.items("") == model.values
 
 
+class SqliteMachine(StoreMachine):
+    """The keyed table is in SQLite, the other in memory: every transaction is over two backends."""
+
+    def open(self) -> None:
+        self.store = open_store(self.home / f"tables-{self.generation}")
+        values = {"path": str(self.home / "outside.db")}
+        self.keyed = self.store.create(dataclasses.replace(KEYED, backend="sqlite", values=values))
+        self.plain = self.store.create(PLAIN)
+
+
 def keyed_condition(store: Any, text: str) -> Any:
     return store.table("keyed").condition(text).expression
 
@@ -249,5 +260,15 @@ def test_a_store_equals_its_model(monkeypatch: pytest.MonkeyPatch, hash_bits: in
         StoreMachine,
         settings=settings(
             max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
+
+
+def test_a_store_over_two_backends_equals_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "_DEAD_MIN", 8)
+    run_state_machine_as_test(
+        SqliteMachine,
+        settings=settings(
+            max_examples=15, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

@@ -11,7 +11,7 @@ from millpond import registry
 from millpond.errors import MillpondError, Place, Problem, Severity
 from millpond.plan.functions import has_aggregate
 from millpond.plan.missing import joins_with_policy
-from millpond.plan.model import Plan, SinkPlan, SourcePlan, Step, StepKind, TableKind
+from millpond.plan.model import Plan, Step, StepKind, TableKind
 from millpond.sql import nodes
 from millpond.sql.statements import Delete, Update, Upsert
 
@@ -148,23 +148,23 @@ def _paths(plan: Plan) -> Iterator[tuple[Place, str]]:
 
 
 def _sources(plan: Plan) -> Iterator[tuple[Place, str]]:
-    return ((s.place, f"The source {s.type}") for s in plan.sources if not _runs("source", s))
+    return ((s.place, f"The source {s.type}") for s in plan.sources if not _runs("source", s.type))
 
 
 def _sinks(plan: Plan) -> Iterator[tuple[Place, str]]:
-    return ((s.place, f"The sink {s.type}") for s in plan.sinks if not _runs("sink", s))
+    return ((s.place, f"The sink {s.type}") for s in plan.sinks if not _runs("sink", s.type))
 
 
-def _runs(kind: str, plan: SourcePlan | SinkPlan) -> bool:
+def _runs(kind: str, name: str) -> bool:
     try:
-        return bool(registry.find(kind, plan.type).runnable)
+        return bool(registry.find(kind, name).runnable)
     except MillpondError:
         return False
 
 
 def _backends(plan: Plan) -> Iterator[tuple[Place, str]]:
     for table in plan.tables:
-        if table.spec.backend != "memory":
+        if not _runs("backend", table.spec.backend):
             yield table.place, f"The backend {table.spec.backend}"
 
 

@@ -7,14 +7,15 @@ import time
 from millpond import registry
 from millpond.contracts.table import BackendPlugin, TableSpec
 from millpond.errors import NotYetError
-from millpond.tables.memory import Clock, MemoryRows
+from millpond.tables.memory import Clock
+from millpond.tables.rows import TableRows
 
 
-def rows_of(spec: TableSpec, clock: Clock = time.time) -> MemoryRows:
+def rows_of(spec: TableSpec, clock: Clock = time.time) -> TableRows:
     """An empty table of a backend; MP308 for a wrong name, MP901 for one that cannot run yet."""
     plugin: BackendPlugin = registry.find("backend", spec.backend)
     if plugin.make is None:
         message = f"The backend '{spec.backend}' is understood but cannot run yet."
         raise NotYetError("MP901", message, hint="Use 'backend' = 'memory'.")
-    rows: MemoryRows = plugin.make(spec, clock)
+    rows: TableRows = plugin.make(spec, clock)
     return rows

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from sqlglot import exp
 
 from millpond.schema import Schema
 from millpond.tables.heap import Addition, Keys, Version, changed, empty_version, key_columns
@@ -49,6 +50,29 @@ class State(Protocol):
     def locate_by(self, columns: tuple[int, ...], keys: Keys) -> Ids | None:
         """All rows whose columns have one of the values, through an index; None when there is none."""
 
+    def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> Ids | None:
+        """Rows among which are all that satisfy a condition, when the backend can tell without reading every row."""
+
+
+class Base(State, Protocol):
+    """A committed version of a table: rows are numbered below `rows` in the order of arrival."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it takes in memory."""
+
+    def there(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """Which of some rows are there."""
+
+    def all_but(self, positions: Sequence[int], gone: npt.NDArray[np.bool_]) -> pa.Table:
+        """Some columns of all rows but those marked."""
+
+    def at(self, number: int, rows: int, live: int) -> Base:
+        """An older version of the same rows."""
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -62,7 +86,7 @@ class Mark:
 class Draft:
     """Rows of the base keep their numbers; own rows come after them."""
 
-    def __init__(self, base: Version) -> None:
+    def __init__(self, base: Base) -> None:
         self.base = base
         self.schema = base.schema
         self._removals: list[Ids] = []
@@ -97,11 +121,7 @@ class Draft:
         return base if own is None else np.concatenate([base, own.ids() + self.base.rows])
 
     def all(self, positions: Sequence[int]) -> pa.Table:
-        if self._gone is None:
-            table = self.base.all(positions)
-        else:
-            kept = ~self._gone if self.base.mask is None else self.base.mask & ~self._gone
-            table = self.base.chunks.all(positions, kept)
+        table = self.base.all(positions) if self._gone is None else self.base.all_but(positions, self._gone)
         own = self._own_rows()
         return table if own is None else pa.concat_tables([table, own.all(positions)])
 
@@ -136,6 +156,15 @@ class Draft:
         own = self._own_rows()
         mine = None if own is None else own.locate_by(columns, keys)
         return found if mine is None else np.concatenate([found, mine + self.base.rows])
+
+    def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> Ids | None:
+        found = self.base.narrowed(condition, parameters)
+        if found is None:
+            return None
+        found = self._still(found)
+        own = self._own_rows()
+        mine = [] if own is None else [own.ids() + self.base.rows]
+        return np.concatenate([found[found >= 0], *mine])
 
     def change(self, removed: Ids, batch: pa.RecordBatch, keys: Keys | None = None) -> None:
         """Remove rows and add others, whose keys must be unique and free once the rows are removed."""
@@ -184,7 +213,7 @@ class Draft:
 
     def _own_rows(self) -> Version | None:
         if self._first is not None:
-            indexes = [tuple(self.schema.columns[p].name for p in c) for c in self.base.indexes]
+            indexes = [tuple(self.schema.columns[p].name for p in c) for c in self.base.indexed_columns]
             empty = empty_version(self.schema, indexes)
             self._own, self._first = changed(empty, _NO_ROWS, self._first), None
         return self._own

@@ -15,11 +15,12 @@ from millpond.tables import checkpoint
 from millpond.tables.backends import rows_of
 from millpond.tables.checkpoint import Manifest, TableFile
 from millpond.tables.disk import refused
+from millpond.tables.draft import Base
 from millpond.tables.faults import reach
-from millpond.tables.heap import Version
 from millpond.tables.log import Log, Record, new_log, read_log
-from millpond.tables.memory import Clock, MemoryRows
-from millpond.tables.records import changes_of, replayed, spec_from_json
+from millpond.tables.memory import Clock
+from millpond.tables.records import Blob, changes_of, replayed, spec_from_json
+from millpond.tables.rows import TableRows
 
 # A checkpoint is due when the log is this large and larger than what a checkpoint would write.
 _LOG_BYTES_MIN = 64 * 1024 * 1024
@@ -29,7 +30,7 @@ _LOG_BYTES_MIN = 64 * 1024 * 1024
 class Recovered:
     """What a folder held: the state that a store begins with."""
 
-    tables: dict[int, MemoryRows] = field(default_factory=dict)
+    tables: dict[int, TableRows] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
     next_table: int = 1
     problems: list[Problem] = field(default_factory=list)
@@ -88,7 +89,7 @@ class Folder:
         self._rotated_at = (fresh.sequence, self._log_number)
 
     def write_checkpoint(
-        self, states: Sequence[tuple[int, Mapping[str, Any], Version, bool]], values: Mapping[str, Any], next_table: int
+        self, states: Sequence[tuple[int, Mapping[str, Any], Base, bool]], values: Mapping[str, Any], next_table: int
     ) -> None:
         """Write the state as of the last `rotate`, then let go of the logs before it."""
         reach("checkpoint.begin")
@@ -127,14 +128,14 @@ class Folder:
             self._log = None
         os.close(self._guard)
 
-    def _load(self, entry: TableFile) -> MemoryRows:
+    def _load(self, entry: TableFile) -> TableRows:
         rows = rows_of(spec_from_json(dict(entry.spec)), self._clock)
         empty = rows.spec.schema.arrow().empty_table()
         rows.load(empty if entry.file is None else checkpoint.read_table(self.path, entry), entry.version)
         return rows
 
     def _write_table(
-        self, id_: int, spec: Mapping[str, Any], version: Version, durable: bool, old: TableFile | None, sequence: int
+        self, id_: int, spec: Mapping[str, Any], version: Base, durable: bool, old: TableFile | None, sequence: int
     ) -> TableFile:
         if not durable:
             return TableFile(id_, spec, 0)
@@ -171,16 +172,27 @@ def _replay(state: Recovered, record: Record, clock: Clock) -> None:
     if made := header.get("define"):
         state.tables[made["id"]].define(spec_from_json(made["spec"]))
     if "drop" in header:
-        del state.tables[header["drop"]]
-    for id_, gone, added in changes_of(record):
-        rows = state.tables[id_]
-        rows.apply(rows.prepare(replayed(rows.current, gone, added)))
-        rows.compact()
+        dropped = state.tables.pop(header["drop"])
+        if not dropped.has(header.get("version", 0) + 1):
+            dropped.drop()
+        dropped.close()
+    for entry, gone, added in changes_of(record):
+        rows = state.tables[entry["table"]]
+        if rows.has(entry.get("version", 0)):
+            continue
+        _redo(rows, gone, added)
     for key, value in header.get("puts", {}).items():
         if value is None:
             state.values.pop(key, None)
         else:
             state.values[key] = value
+
+
+def _redo(rows: TableRows, gone: Blob, added: Blob) -> None:
+    change = rows.prepare(replayed(rows.current, gone, added))
+    rows.stage(change)
+    rows.apply(change)
+    rows.compact()
 
 
 def _locked(path: Path) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from sqlglot import exp
 
 from millpond.errors import TableError
 from millpond.schema import Schema
@@ -134,6 +135,22 @@ class Version:
     def table(self, ids: Ids, positions: Sequence[int]) -> pa.Table:
         """Some columns of some rows."""
         return self.chunks.table(ids, positions)
+
+    def all_but(self, positions: Sequence[int], gone: npt.NDArray[np.bool_]) -> pa.Table:
+        """Some columns of all rows but those marked."""
+        return self.chunks.all(positions, ~gone if self.mask is None else self.mask & ~gone)
+
+    def at(self, number: int, rows: int, live: int) -> Version:
+        """An older version of the same heap."""
+        return Version(number, self.heap, self.chunks, rows, live, self.indexes)
+
+    @property
+    def nbytes(self) -> int:
+        return self.chunks.nbytes + self.heap.nbytes
+
+    def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> Ids | None:
+        """Reading every row is what a heap does best."""
+        return None
 
     def locate(self, keys: Keys) -> Ids:
         """The row of each key, or -1."""

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.contracts.table import Change
-from millpond.tables.heap import Heap, Version
+from millpond.tables.draft import Base
+from millpond.tables.heap import Heap
 from millpond.tables.index import Ids
 
 COMMITS_MAX = 1024
@@ -37,9 +38,9 @@ class History:
     def __init__(self) -> None:
         self._entries: deque[Entry | Change] = deque()
         self._rows = 0
-        self._start: Version | None = None
+        self._start: Base | None = None
 
-    def start(self, version: Version) -> None:
+    def start(self, version: Base) -> None:
         """Called with the first version of a heap."""
         self._start = version
 
@@ -49,7 +50,7 @@ class History:
         while self._entries and (self._rows > ROWS_MAX or len(self._entries) > COMMITS_MAX):
             self._rows -= _size(self._entries.popleft())
 
-    def changes_since(self, number: int, newest: Version) -> tuple[Change, ...] | None:
+    def changes_since(self, number: int, newest: Base) -> tuple[Change, ...] | None:
         """What commits after a version did, oldest first; None when some of them are forgotten."""
         wanted = [
             _as_change(e, newest) for e in list(self._entries) if _number(e) > number and _number(e) <= newest.number
@@ -58,19 +59,20 @@ class History:
             return None
         return tuple(wanted)
 
-    def version(self, number: int, newest: Version) -> Version | None:
+    def version(self, number: int, newest: Base) -> Base | None:
         """An older version of the newest heap, made again from its entry."""
         if number == newest.number:
             return newest
         start = self._start
-        if start is not None and start.number == number and start.heap is newest.heap:
-            return Version(number, newest.heap, newest.chunks, start.rows, start.live, newest.indexes)
+        # A reader may hold a version that is older than the last compaction.
+        if start is not None and start.number == number < newest.number:
+            return newest.at(number, start.rows, start.live)
         for entry in list(self._entries):
             if isinstance(entry, Entry) and entry.number == number < newest.number:
-                return Version(number, newest.heap, newest.chunks, entry.end, entry.live, newest.indexes)
+                return newest.at(number, entry.end, entry.live)
         return None
 
-    def detach(self, newest: Version) -> None:
+    def detach(self, newest: Base) -> None:
         """Called before compaction: keep as rows what row numbers will no longer tell."""
         self._entries = deque(_as_change(e, newest) for e in self._entries)
 
@@ -83,7 +85,7 @@ def _size(entry: Entry | Change) -> int:
     return entry.size if isinstance(entry, Entry) else entry.removed.num_rows + entry.added.num_rows
 
 
-def _as_change(entry: Entry | Change, newest: Version) -> Change:
+def _as_change(entry: Entry | Change, newest: Base) -> Change:
     if isinstance(entry, Change):
         return entry
     positions = range(len(newest.schema))

@@ -41,6 +41,10 @@ class Prepared:
     # What the log must say is gone: rows that are not merely replaced under their key.
     vanished: Ids
 
+    @property
+    def number(self) -> int:
+        return self.staged.version.number
+
 
 @dataclass
 class MemoryRows:
@@ -80,9 +84,10 @@ class MemoryRows:
         return self._prepared(draft, self._removed(draft), draft.added())
 
     def _removed(self, draft: Draft) -> Ids:
+        assert isinstance(draft.base, Version)
         removed = renumbered(draft.removed(), draft.base.heap, self.current.heap)
         if (removed < 0).any() or not self.current.there(removed).all():
-            raise self._conflict()
+            raise conflict(self.spec.name)
         return removed
 
     def _prepared(self, draft: Draft, removed: Ids, addition: Addition) -> Prepared:
@@ -92,10 +97,25 @@ class MemoryRows:
         entries = entries_of(live, addition.keys)
         replaced = self._occupied(live, entries)
         if live is not draft.base and not np.isin(replaced, removed).all():
-            raise self._conflict()
+            raise conflict(self.spec.name)
         vanished = removed[:0] if len(replaced) == len(removed) else np.setdiff1d(removed, replaced)
         ready = Addition(addition.batch, addition.keys, entries)
         return self._fitting(Prepared(staged(live, removed, ready), addition.batch, vanished))
+
+    def has(self, number: int) -> bool:
+        return False
+
+    def stage(self, prepared: Prepared) -> None:
+        """Nothing here can fail once it is prepared."""
+
+    def unstage(self) -> None:
+        """Nothing was staged."""
+
+    def drop(self) -> None:
+        """The rows go with this object."""
+
+    def close(self) -> None:
+        """There are no files."""
 
     def apply(self, prepared: Prepared) -> Version:
         """The next version, not yet visible to anyone; nothing here can fail, as the log has it already."""
@@ -127,7 +147,7 @@ class MemoryRows:
     def _is_tight(self, version: Version) -> bool:
         """Whether dead rows take memory that `max_memory` grants to live ones."""
         limit = self.spec.values.get("max_memory")
-        return limit is not None and version.chunks.nbytes + version.heap.nbytes > limit
+        return limit is not None and version.nbytes > limit
 
     def _fitting(self, prepared: Prepared) -> Prepared:
         """MP406 when a change that adds rows would leave more live rows than `max_memory` holds."""
@@ -135,15 +155,17 @@ class MemoryRows:
         after = prepared.staged.version
         if limit is None or not prepared.added.num_rows:
             return prepared
-        needed = (after.chunks.nbytes + after.heap.nbytes) * after.live // after.rows
+        needed = after.nbytes * after.live // after.rows
         if needed > limit:
             message = f"Table '{self.spec.name}' is full: it would need {needed:,} of its {limit:,} bytes."
             raise TableError("MP406", message, hint="Delete rows, or raise 'max_memory'. Nothing was changed.")
         return prepared
 
-    def _conflict(self) -> ConflictError:
-        message = f"Another transaction changed the same rows of '{self.spec.name}' first."
-        return ConflictError("MP405", message, hint="Nothing was changed; try the transaction again.")
+
+def conflict(table: str) -> ConflictError:
+    """MP405: another transaction was first."""
+    message = f"Another transaction changed the same rows of '{table}' first."
+    return ConflictError("MP405", message, hint="Nothing was changed; try the transaction again.")
 
 
 def loaded(version: Version, table: pa.Table, number: int) -> Version:

@@ -9,25 +9,28 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millpond import registry
 from millpond.contracts.table import TableSpec
 from millpond.schema import Column, Schema
-from millpond.tables.draft import Draft
-from millpond.tables.heap import Keys, Version, key_columns
+from millpond.tables.draft import Base, Draft
+from millpond.tables.heap import Keys, key_columns
 from millpond.tables.index import Ids
 from millpond.tables.log import Record
-from millpond.tables.memory import Prepared
+from millpond.tables.rows import Prepared
 
 Blob = memoryview | bytes
 
+# Other options stay out of the log: they may hold secrets, and every start gives them anew.
+_KEPT = ("path",)
 _RANK = pa.schema([pa.field("rank", pa.int64())])
 
 
-def encode_change(table: int, before: Version, prepared: Prepared) -> tuple[dict[str, Any], list[pa.Buffer]]:
+def encode_change(table: int, before: Base, prepared: Prepared) -> tuple[dict[str, Any], list[pa.Buffer]]:
     """A table's part of a commit: its entry in the header, and its two streams."""
     if before.schema.key:
         names = pa.schema([before.schema.arrow().field(n) for n in before.schema.key])
-        columns = before.chunks.columns(prepared.vanished, before.heap.key)
-        gone = pa.RecordBatch.from_arrays(columns, schema=names)
+        rows = before.table(prepared.vanished, [before.schema.position(n) for n in before.schema.key])
+        gone = pa.RecordBatch.from_arrays([c.combine_chunks() for c in rows.columns], schema=names)
     else:
         # Row numbers change when the table is compacted; how many live rows come before a row does not.
         ranks = (
@@ -39,13 +42,13 @@ def encode_change(table: int, before: Version, prepared: Prepared) -> tuple[dict
     return {"table": table}, blobs
 
 
-def changes_of(record: Record) -> list[tuple[int, Blob, Blob]]:
-    """The tables' parts of a commit: which table, what is gone, what is new."""
+def changes_of(record: Record) -> list[tuple[dict[str, Any], Blob, Blob]]:
+    """The tables' parts of a commit: its entry, what is gone, what is new."""
     entries: Sequence[dict[str, Any]] = record.header.get("changes", ())
-    return [(e["table"], record.blobs[2 * i], record.blobs[2 * i + 1]) for i, e in enumerate(entries)]
+    return [(e, record.blobs[2 * i], record.blobs[2 * i + 1]) for i, e in enumerate(entries)]
 
 
-def replayed(version: Version, gone: Blob, added: Blob) -> Draft:
+def replayed(version: Base, gone: Blob, added: Blob) -> Draft:
     """The draft that a table's part of a commit stands for."""
     draft = Draft(version)
     removed = _gone_rows(version, from_stream(gone)) if len(gone) else np.empty(0, dtype=np.int64)
@@ -59,7 +62,7 @@ def replayed(version: Version, gone: Blob, added: Blob) -> Draft:
     return draft
 
 
-def _gone_rows(version: Version, gone: pa.RecordBatch) -> Ids:
+def _gone_rows(version: Base, gone: pa.RecordBatch) -> Ids:
     if not version.schema.key:
         ranks: Ids = gone.column(0).to_numpy()
         return version.ids()[ranks]
@@ -82,8 +85,9 @@ def from_stream(data: Blob) -> pa.RecordBatch:
 
 
 def spec_as_json(spec: TableSpec) -> dict[str, Any]:
-    """A table's definition for the log; option values stay out, as they may hold secrets."""
+    """A table's definition for the log; of the options' values only those that its backend needs to find the rows."""
     schema = spec.schema
+    kept = [o.name for o in registry.find("backend", spec.backend).options if o.name in _KEPT and not o.secret]
     return {
         "name": spec.name,
         "arrow": base64.b64encode(schema.arrow().serialize()).decode(),
@@ -93,6 +97,7 @@ def spec_as_json(spec: TableSpec) -> dict[str, Any]:
         "indexes": [list(i) for i in spec.indexes],
         "null_keys": spec.null_keys,
         "hidden": spec.hidden,
+        "values": {n: spec.values[n] for n in kept if spec.values.get(n) is not None},
     }
 
 
@@ -104,6 +109,7 @@ def spec_from_json(value: dict[str, Any]) -> TableSpec:
         name=value["name"],
         schema=Schema.of(columns, value["key"]),
         backend=value["backend"],
+        values=value.get("values", {}),
         indexes=tuple(tuple(i) for i in value["indexes"]),
         null_keys=value["null_keys"],
         hidden=value["hidden"],

@@ -57,7 +57,8 @@ def select(state: State, condition: Condition, parameters: Sequence[Any], evalua
     matched(condition.expression, parameters)
     narrowed = _narrowed(state, condition.expression, parameters)
     if narrowed is None:
-        everything = Selected(state, state.ids())
+        near = state.narrowed(condition.expression, parameters)
+        everything = Selected(state, state.ids() if near is None else near)
         true = evaluator.holds(condition.expression, everything.columns, parameters)
         return replace(everything, ids=everything.ids[true])
     selected, rest = narrowed

@@ -64,7 +64,10 @@ class TableStore:
             there = self._by_name.get(spec.name.lower())
             if there is not None:
                 return self._reopen(there, spec)
-            table = self._live(self._next_table, rows_of(spec, self._clock))
+            rows = rows_of(spec, self._clock)
+            # Opened before the log says that it is there: a file may be refused.
+            assert rows.current is not None
+            table = self._live(self._next_table, rows)
             self._append({"create": {"id": table.id, "spec": spec_as_json(spec)}})
             self._next_table += 1
             self._add(table)

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from millpond.contracts.table import Change
 from millpond.errors import TableError
-from millpond.tables.draft import Draft, Mark, State
-from millpond.tables.heap import Version
+from millpond.tables.draft import Base, Draft, Mark, State
 from millpond.tables.index import Ids
 from millpond.tables.live import LiveTable
 from millpond.tables.writing import Writing
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 class TableTransaction:
     """Begun by the store with the locks it asked for; used by one thread at a time."""
 
-    def __init__(self, store: TableStore, locked: Sequence[LiveTable], pinned: Mapping[int, Version]) -> None:
+    def __init__(self, store: TableStore, locked: Sequence[LiveTable], pinned: Mapping[int, Base]) -> None:
         self._store = store
         self._locked = list(locked)
         self._pinned = pinned

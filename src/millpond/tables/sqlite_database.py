@@ -1,0 +1,134 @@
+"""A SQLite file: one connection that writes, one for each thread that reads, shared by the tables in the file."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from millpond.errors import StateError
+from millpond.tables.faults import reach
+
+# How long a write waits for another process that is writing the file.
+_BUSY_S = 10.0
+
+_TABLES = """CREATE TABLE IF NOT EXISTS millpond_tables (
+    name TEXT PRIMARY KEY COLLATE NOCASE, shape TEXT NOT NULL, version INTEGER NOT NULL, next_row INTEGER NOT NULL,
+    live INTEGER NOT NULL, dropped INTEGER NOT NULL)"""
+
+_opened: dict[Path, Database] = {}
+_opening = threading.Lock()
+
+
+class Database:
+    """The file at a path. Writing is guarded by the store's commit lock; reading is free, as a WAL lets readers be."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.users = 0
+        self._local = threading.local()
+        self._readers: list[sqlite3.Connection] = []
+        with self.failing("cannot be opened"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = self._connect()
+            self._writer.execute("PRAGMA journal_mode = WAL")
+            self._writer.execute(_TABLES)
+
+    def read(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query, as of the last commit; in this thread's own connection."""
+        connection = getattr(self._local, "connection", None)
+        with self.failing("cannot be read"):
+            if connection is None:
+                self._local.connection = connection = self._connect()
+                self._readers.append(connection)
+            return list(connection.execute(sql, values))
+
+    def begin(self) -> None:
+        """Begin to write, unless another table of the same commit has."""
+        if not self._writer.in_transaction:
+            with self.failing("cannot be written"):
+                self._writer.execute("BEGIN IMMEDIATE")
+
+    def write(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self.failing("cannot be written"):
+            return list(self._writer.execute(sql, values))
+
+    def write_many(self, sql: str, rows: Any) -> None:
+        with self.failing("cannot be written"):
+            self._writer.executemany(sql, rows)
+
+    def commit(self) -> None:
+        """Make what was written last; nothing if another table of the same commit has."""
+        if self._writer.in_transaction:
+            reach("sqlite.commit.begin")
+            with self.failing("cannot be written"):
+                self._writer.execute("COMMIT")
+            reach("sqlite.commit.end")
+
+    def rollback(self) -> None:
+        if self._writer.in_transaction:
+            self._writer.execute("ROLLBACK")
+
+    def apart(self, sql: str, values: Sequence[Any]) -> None:
+        """A write of its own, beside whatever the writer is at; SQLite lets one wait for the other."""
+        connection = self._connect()
+        try:
+            with self.failing("cannot be written"):
+                connection.execute(sql, values)
+        finally:
+            connection.close()
+
+    def bytes_on_disk(self) -> int:
+        files = [self.path, self.path.with_name(self.path.name + "-wal")]
+        return sum(f.stat().st_size for f in files if f.exists())
+
+    def close(self) -> None:
+        self.rollback()
+        for connection in [self._writer, *self._readers]:
+            connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, _BUSY_S, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+    @contextmanager
+    def failing(self, what: str) -> Iterator[None]:
+        """What SQLite and the disk refuse, as errors with a code."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            damaged = getattr(error, "sqlite_errorname", "") in ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+            message = f"The SQLite file {self.path} {what}: {error}."
+            raise _refused(message, damaged=damaged) from error
+        except OSError as error:
+            raise _refused(f"The SQLite file {self.path} {what}: {error.strerror}.", damaged=False) from error
+
+
+def _refused(message: str, *, damaged: bool) -> StateError:
+    if damaged:
+        return StateError("MP804", message, hint="Restore the file from a copy.")
+    return StateError("MP805", message, hint="Make room, or the file writable, and try again; nothing was lost.")
+
+
+def open_database(path: Path) -> Database:
+    """The file at a path, shared with whoever has it open in this process."""
+    path = path.absolute()
+    with _opening:
+        if path not in _opened:
+            _opened[path] = Database(path)
+        database = _opened[path]
+        database.users += 1
+        return database
+
+
+def close_database(database: Database) -> None:
+    """Let go of a file; the last one closes it."""
+    with _opening:
+        database.users -= 1
+        if not database.users:
+            del _opened[database.path]
+            database.close()

@@ -1,0 +1,164 @@
+"""A version of a table in SQLite: rows carry the version that removed them, so that older versions can be read."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.schema import Schema
+from millpond.tables.heap import Keys, among
+from millpond.tables.index import Ids
+from millpond.tables.sqlite_conditions import pushed, quoted
+from millpond.tables.sqlite_database import Database
+from millpond.tables.sqlite_values import from_sqlite, to_sqlite
+
+# The version that removes a row which is still there.
+ALIVE = 2**63 - 1
+_THERE = "millpond_row < ? AND millpond_died > ?"
+
+
+class Readers:
+    """The versions that somebody may still read."""
+
+    def __init__(self) -> None:
+        self._versions: WeakSet[SqliteVersion] = WeakSet()
+        self._lock = threading.Lock()
+
+    def add(self, version: SqliteVersion) -> None:
+        with self._lock:
+            self._versions.add(version)
+
+    def oldest(self) -> int:
+        """The smallest number among them."""
+        with self._lock:
+            return min(version.number for version in self._versions)
+
+
+@dataclass(frozen=True, eq=False)
+class SqliteVersion:
+    """A table as one commit left it."""
+
+    database: Database = field(repr=False)
+    name: str
+    schema: Schema
+    number: int
+    rows: int
+    live: int
+    indexed_columns: tuple[tuple[int, ...], ...] = ()
+    nbytes: int = 0
+    readers: Readers = field(default_factory=Readers, repr=False)
+
+    def __post_init__(self) -> None:
+        self.readers.add(self)
+
+    @property
+    def stored(self) -> str:
+        return stored_name(self.name)
+
+    def at(self, number: int, rows: int, live: int) -> SqliteVersion:
+        return replace(self, number=number, rows=rows, live=live)
+
+    def ids(self) -> Ids:
+        return self._ids(f"SELECT millpond_row FROM {self.stored} WHERE {_THERE} ORDER BY 1", ())
+
+    def there(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        sql = f"SELECT millpond_row FROM {self.stored} WHERE {_THERE} AND {_AMONG}"
+        found = self._ids(sql, (_as_json(ids),))
+        return np.isin(ids, found)
+
+    def all(self, positions: Sequence[int]) -> pa.Table:
+        return self._table(f"SELECT {self._names(positions)} FROM {self.stored} WHERE {_THERE} ORDER BY 1", positions)
+
+    def all_but(self, positions: Sequence[int], gone: npt.NDArray[np.bool_]) -> pa.Table:
+        ids = self.ids()
+        return self.table(ids[~gone[ids]], positions)
+
+    def table(self, ids: Ids, positions: Sequence[int]) -> pa.Table:
+        """Some columns of some rows, in the order asked for, whether they are still there or not."""
+        sql = f"SELECT {self._names(positions)} FROM {self.stored} WHERE {_AMONG} ORDER BY 1"
+        found = self.database.read(sql, (_as_json(ids),))
+        numbers = np.array([row[0] for row in found], dtype=np.int64)
+        places = np.searchsorted(numbers, ids)
+        assert len(numbers) or not len(ids)
+        return self._arrow(found, positions).take(pa.array(places))
+
+    def locate(self, keys: Keys) -> Ids:
+        found = np.full(len(keys), -1, dtype=np.int64)
+        columns = tuple(self.schema.position(n) for n in self.schema.key)
+        if self._are_floating(columns):
+            return self._scanned(columns, keys, found)
+        for place, ids in enumerate(self._by_values(columns, keys)):
+            if ids:
+                found[place] = ids[0][0]
+        return found
+
+    def locate_by(self, columns: tuple[int, ...], keys: Keys) -> Ids | None:
+        if columns not in self.indexed_columns or self._are_floating(columns):
+            return None
+        found = {ids[0] for rows in self._by_values(columns, keys) for ids in rows}
+        return np.array(sorted(found), dtype=np.int64)
+
+    def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> Ids | None:
+        part = pushed(condition, self.schema, parameters)
+        if part is None:
+            return None
+        sql = f"SELECT millpond_row FROM {self.stored} WHERE {_THERE} AND {part.sql} ORDER BY 1"
+        return self._ids(sql, part.values)
+
+    def _by_values(self, columns: tuple[int, ...], keys: Keys) -> Iterable[list[tuple[Any, ...]]]:
+        # IS, not =: in a table of groups NULL is a key like any other.
+        same = " AND ".join(f"{quoted(self.schema.columns[p].name)} IS ?" for p in columns)
+        sql = f"SELECT millpond_row FROM {self.stored} WHERE {same} AND {_THERE}"
+        for values in zip(*(to_sqlite(c) for c in keys.columns), strict=True):
+            yield self.database.read(sql, (*values, self.rows, self.number))
+
+    def _are_floating(self, columns: tuple[int, ...]) -> bool:
+        """Whether 0.0 and -0.0, which are equal and stored apart, may be among the values."""
+        return any(pa.types.is_floating(self.schema.columns[p].type) for p in columns)
+
+    def _scanned(self, columns: tuple[int, ...], keys: Keys, found: Ids) -> Ids:
+        own = Keys(tuple(c.combine_chunks() for c in self.all(columns).columns))
+        ids = self.ids()
+        for place in range(len(keys)):
+            one = Keys(tuple(c.slice(place, 1) for c in keys.columns))
+            same = ids[among(own, one)] if len(own) else ids
+            if len(same):
+                found[place] = same[0]
+        return found
+
+    def _ids(self, sql: str, values: Sequence[Any]) -> Ids:
+        found = self.database.read(sql, (self.rows, self.number, *values))
+        return np.array([row[0] for row in found], dtype=np.int64)
+
+    def _names(self, positions: Sequence[int]) -> str:
+        return ", ".join(["millpond_row", *(quoted(self.schema.columns[p].name) for p in positions)])
+
+    def _table(self, sql: str, positions: Sequence[int]) -> pa.Table:
+        return self._arrow(self.database.read(sql, (self.rows, self.number)), positions)
+
+    def _arrow(self, found: list[tuple[Any, ...]], positions: Sequence[int]) -> pa.Table:
+        schema = pa.schema([self.schema.arrow().field(p) for p in positions])
+        columns = list(zip(*found, strict=True))[1:] if found else [()] * len(positions)
+        arrays = [from_sqlite(c, f.type) for c, f in zip(columns, schema, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+
+_AMONG = "millpond_row IN (SELECT value FROM json_each(?))"
+
+
+def stored_name(name: str) -> str:
+    """The SQLite table of a table's rows; the name itself is a view of those that are there."""
+    return quoted(f"{name}__rows")
+
+
+def _as_json(ids: Ids) -> str:
+    return json.dumps(ids.tolist())
