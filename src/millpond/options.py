@@ -33,6 +33,8 @@ def _whole(text: str) -> int:
 
 
 TEXT = Kind("text", "a text", str)
+# Relative ones start at the SQL file's folder.
+FILE = Kind("file", "the path of a file", str)
 BOOLEAN = Kind("boolean", "true or false", _boolean)
 INTEGER = Kind("integer", "a whole number, not negative", _whole)
 NUMBER = Kind("number", "a number", float)

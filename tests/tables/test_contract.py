@@ -15,6 +15,12 @@ class TestMemory(TableContract):
     """Memory tables in a state directory."""
 
 
+class TestCompressedMemory(TableContract):
+    """Memory tables whose files are compressed."""
+
+    options = {"compression": "zstd"}
+
+
 class TestCache(VolatileTableContract):
     """Cache tables, within their size."""
 

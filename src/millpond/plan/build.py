@@ -12,6 +12,7 @@ from millpond.plan.catalog import Catalog, Declaration, Relation, RelationKind
 from millpond.plan.changes import plan_insert, plan_select, plan_update
 from millpond.plan.checks import run_checks
 from millpond.plan.context import Context, Planned
+from millpond.plan.files import with_files
 from millpond.plan.findings import Findings
 from millpond.plan.model import Plan
 from millpond.plan.runnable import not_yet
@@ -62,6 +63,7 @@ def build_plan(
         if planned is not None:
             context.planned.append(planned)
     plan, subject = assemble(name, script.statements, context)
+    plan = replace(plan, tables=tuple(with_files(t, base, findings) for t in plan.tables))
     findings.extend(run_checks(subject))
     waiting = not_yet(plan)
     if not findings.errors:

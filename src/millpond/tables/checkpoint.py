@@ -74,10 +74,10 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     _replace(folder / MANIFEST, [head, b"\n", body], "checkpoint.manifest")
 
 
-def write_table(folder: Path, name: str, table: pa.Table) -> tuple[int, int]:
+def write_table(folder: Path, name: str, table: pa.Table, codec: str | None = None) -> tuple[int, int]:
     """A table as an Arrow file; its size and checksum."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
+    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
         writer.write_table(table)
     data = sink.getvalue()
     _replace(folder / name, [data], "checkpoint.table")

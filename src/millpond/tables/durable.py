@@ -36,6 +36,17 @@ class Recovered:
     problems: list[Problem] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class TableState:
+    """A table for a checkpoint; only one that is `durable` has its rows there."""
+
+    id: int
+    spec: Mapping[str, Any]
+    version: Base
+    durable: bool
+    codec: str | None = None
+
+
 class Folder:
     """One process at a time has it."""
 
@@ -88,14 +99,12 @@ class Folder:
         self._log, self._log_number = fresh, self._log_number + 1
         self._rotated_at = (fresh.sequence, self._log_number)
 
-    def write_checkpoint(
-        self, states: Sequence[tuple[int, Mapping[str, Any], Base, bool]], values: Mapping[str, Any], next_table: int
-    ) -> None:
+    def write_checkpoint(self, states: Sequence[TableState], values: Mapping[str, Any], next_table: int) -> None:
         """Write the state as of the last `rotate`, then let go of the logs before it."""
         reach("checkpoint.begin")
         sequence, log = self._rotated_at
         old = {t.id: t for t in self._manifest.tables}
-        tables = tuple(self._write_table(i, spec, v, durable, old.get(i), sequence) for i, spec, v, durable in states)
+        tables = tuple(self._write_table(state, old.get(state.id), sequence) for state in states)
         manifest = Manifest(sequence, log, next_table, tables, values)
         checkpoint.write_manifest(self.path, manifest)
         self._manifest = manifest
@@ -134,18 +143,18 @@ class Folder:
         rows.load(empty if entry.file is None else checkpoint.read_table(self.path, entry), entry.version)
         return rows
 
-    def _write_table(
-        self, id_: int, spec: Mapping[str, Any], version: Base, durable: bool, old: TableFile | None, sequence: int
-    ) -> TableFile:
-        if not durable:
-            return TableFile(id_, spec, 0)
+    def _write_table(self, state: TableState, old: TableFile | None, sequence: int) -> TableFile:
+        version = state.version
+        if not state.durable:
+            return TableFile(state.id, state.spec, 0)
         if old is not None and old.version == version.number:
-            return TableFile(id_, spec, old.version, old.file, old.size, old.checksum)
+            return TableFile(state.id, state.spec, old.version, old.file, old.size, old.checksum)
         if not version.live:
-            return TableFile(id_, spec, version.number)
-        name = f"table-{id_:06d}-{sequence:012d}.arrow"
-        size, checksum = checkpoint.write_table(self.path, name, version.all(range(len(version.schema))))
-        return TableFile(id_, spec, version.number, name, size, checksum)
+            return TableFile(state.id, state.spec, version.number)
+        name = f"table-{state.id:06d}-{sequence:012d}.arrow"
+        rows = version.all(range(len(version.schema)))
+        size, checksum = checkpoint.write_table(self.path, name, rows, state.codec)
+        return TableFile(state.id, state.spec, version.number, name, size, checksum)
 
     def _log_path(self, number: int) -> Path:
         return self.path / f"log-{number:06d}"

@@ -70,6 +70,12 @@ class LiveTable(Writing):
         """Whether checkpoints must hold its rows, as nothing else does."""
         return self.durable and not self.capabilities.outside
 
+    @property
+    def codec(self) -> str | None:
+        """How its rows are compressed on disk."""
+        codec = self.spec.values.get("compression")
+        return None if codec in (None, "none") else str(codec)
+
     def acquire(self, *, wait: bool = True) -> None:
         """Take the table's lock for a transaction of this thread."""
         if self._owner == threading.get_ident():
@@ -145,7 +151,7 @@ class LiveTable(Writing):
             rows=state.live,
             version=state.number,
             bytes_memory=state.nbytes,
-            bytes_disk=self._store.bytes_on_disk(self.id),
+            bytes_disk=self._store.bytes_on_disk(self.id) + self.rows.bytes_disk,
             updated_at=self.updated_at,
             lookups=self._lookups,
             hits=self._hits,

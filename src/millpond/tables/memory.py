@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from millpond.contracts.table import BackendPlugin, Capabilities, TableSpec
 from millpond.errors import ConflictError, TableError
-from millpond.options import BOOLEAN, SIZE, Option
+from millpond.options import BOOLEAN, SIZE, Option, choice
 from millpond.tables.draft import Draft
 from millpond.tables.heap import (
     Addition,
@@ -102,6 +102,10 @@ class MemoryRows:
         ready = Addition(addition.batch, addition.keys, entries)
         return self._fitting(Prepared(staged(live, removed, ready), addition.batch, vanished))
 
+    @property
+    def bytes_disk(self) -> int:
+        return 0
+
     def has(self, number: int) -> bool:
         return False
 
@@ -187,6 +191,7 @@ PLUGIN = BackendPlugin(
     options=(
         Option("durable", BOOLEAN, "true", "Whether the rows survive a crash and a restart."),
         Option("max_memory", SIZE, None, "How many bytes the rows may take; a change beyond that is refused."),
+        Option("compression", choice("none", "lz4", "zstd"), "none", "How the rows are made smaller on disk."),
     ),
     capabilities=Capabilities(),
     make=make,

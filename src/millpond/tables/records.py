@@ -25,7 +25,9 @@ _KEPT = ("path",)
 _RANK = pa.schema([pa.field("rank", pa.int64())])
 
 
-def encode_change(table: int, before: Base, prepared: Prepared) -> tuple[dict[str, Any], list[pa.Buffer]]:
+def encode_change(
+    table: int, before: Base, prepared: Prepared, codec: str | None = None
+) -> tuple[dict[str, Any], list[pa.Buffer]]:
     """A table's part of a commit: its entry in the header, and its two streams."""
     if before.schema.key:
         names = pa.schema([before.schema.arrow().field(n) for n in before.schema.key])
@@ -37,8 +39,8 @@ def encode_change(table: int, before: Base, prepared: Prepared) -> tuple[dict[st
             np.searchsorted(before.ids(), np.sort(prepared.vanished)) if len(prepared.vanished) else prepared.vanished
         )
         gone = pa.RecordBatch.from_arrays([pa.array(ranks)], schema=_RANK)
-    blobs = [to_stream(gone) if gone.num_rows else pa.py_buffer(b"")]
-    blobs.append(to_stream(prepared.added) if prepared.added.num_rows else pa.py_buffer(b""))
+    blobs = [to_stream(gone, codec) if gone.num_rows else pa.py_buffer(b"")]
+    blobs.append(to_stream(prepared.added, codec) if prepared.added.num_rows else pa.py_buffer(b""))
     return {"table": table}, blobs
 
 
@@ -70,10 +72,10 @@ def _gone_rows(version: Base, gone: pa.RecordBatch) -> Ids:
     return rows[rows >= 0]
 
 
-def to_stream(batch: pa.RecordBatch) -> pa.Buffer:
-    """A batch as an Arrow IPC stream."""
+def to_stream(batch: pa.RecordBatch, codec: str | None = None) -> pa.Buffer:
+    """A batch as an Arrow IPC stream, which says itself how it is compressed."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
         writer.write_batch(batch)
     return sink.getvalue()
 

@@ -40,6 +40,10 @@ class TableRows(Protocol):
     def current(self) -> Any:
         """The newest version."""
 
+    @property
+    def bytes_disk(self) -> int:
+        """The bytes of the files that it keeps itself."""
+
     def define(self, spec: TableSpec) -> None:
         """Take over a definition of the same shape, with the indexes that are new in it."""
 

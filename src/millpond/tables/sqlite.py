@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from millpond.contracts.table import BackendPlugin, Capabilities, TableSpec
 from millpond.errors import OptionError, StateError, TableError
-from millpond.options import TEXT, Option
+from millpond.options import FILE, Option
 from millpond.schema import Schema
 from millpond.tables.draft import Draft
 from millpond.tables.history import Entry, History
@@ -65,6 +65,11 @@ class SqliteRows:
             self._current = self._open()
             self.history.start(self._current)
         return self._current
+
+    @property
+    def bytes_disk(self) -> int:
+        """Of the whole file, whatever else is in it."""
+        return self._database.bytes_on_disk()
 
     def define(self, spec: TableSpec) -> None:
         if Path(spec.values.get("path") or self._database.path).absolute() != self._database.path:
@@ -217,7 +222,7 @@ def _index_columns(spec: TableSpec) -> tuple[tuple[int, ...], ...]:
 
 PLUGIN = BackendPlugin(
     name="sqlite",
-    options=(Option("path", TEXT, None, "The database file."),),
+    options=(Option("path", FILE, None, "The database file."),),
     capabilities=Capabilities(outside=True),
     make=SqliteRows,
     help="Rows in a SQLite file; a view of the table's name shows them to other programs.",

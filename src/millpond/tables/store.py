@@ -14,7 +14,7 @@ from millpond.contracts.table import BackendPlugin, Fallback, TableSpec, Transac
 from millpond.errors import Problem, StateError, TableError
 from millpond.tables.backends import rows_of
 from millpond.tables.draft import Base, Draft
-from millpond.tables.durable import Folder, Recovered
+from millpond.tables.durable import Folder, Recovered, TableState
 from millpond.tables.faults import reach
 from millpond.tables.live import LiveTable
 from millpond.tables.memory import Clock
@@ -183,7 +183,7 @@ class TableStore:
                 self._folder.rotate()
                 tables = {t.id: (t, self.published[t.id]) for t in self._by_name.values()}
                 values, next_table = dict(self._values), self._next_table
-            states = [(i, spec_as_json(t.spec), v, t.in_checkpoints) for i, (t, v) in tables.items()]
+            states = [TableState(i, spec_as_json(t.spec), v, t.in_checkpoints, t.codec) for i, (t, v) in tables.items()]
             self._folder.write_checkpoint(states, values, next_table)
 
     def bytes_on_disk(self, table: int) -> int:
@@ -226,7 +226,7 @@ class TableStore:
         blobs: list[Any] = []
         for table, change in prepared:
             if table.durable and self._folder is not None:
-                entry, streams = encode_change(table.id, table.rows.current, change)
+                entry, streams = encode_change(table.id, table.rows.current, change, table.codec)
                 # A database outside may have the change already when the log is read again.
                 changes.append(entry | {"version": change.number} if table.capabilities.outside else entry)
                 blobs += streams
