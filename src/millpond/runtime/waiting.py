@@ -60,6 +60,8 @@ def _must_wait(run: BatchRun, step: Step, events: pa.Table, now: int) -> np.ndar
     order = list(zip(events[ORDER_MAJOR].to_pylist(), events[ORDER_MINOR].to_pylist(), strict=True))
     since = events[SINCE].to_numpy()
     result = np.zeros(events.num_rows, dtype=bool)
+    # What was looked up for the batch alone says nothing about events that waited.
+    run.work.lookups = None
     for wait in waits_of(step.query):
         rows = run.work.query(_absent(step.query, wait), frame).toArrow()
         absent = set(zip(rows[ORDER_MAJOR].to_pylist(), rows[ORDER_MINOR].to_pylist(), strict=True))
