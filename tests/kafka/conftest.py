@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from millpond.runtime.jars import connector_jars
 from tests.kafka.broker import Broker, jars
 from tests.kafka.topics import Topic
+
+from millpond.runtime.jars import connector_jars
 
 NUMBERS = itertools.count(1)
 

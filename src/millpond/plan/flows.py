@@ -16,7 +16,15 @@ from millpond.schema import Schema
 
 # How the driver of CHANGES(table) is called.
 CHANGES = "changes("
-INTO_TABLES = (StepKind.INSERT, StepKind.UPSERT, StepKind.UPDATE, StepKind.DELETE, StepKind.AGGREGATE, StepKind.APPEND)
+INTO_TABLES = (
+    StepKind.INSERT,
+    StepKind.UPSERT,
+    StepKind.UPDATE,
+    StepKind.DELETE,
+    StepKind.AGGREGATE,
+    StepKind.APPEND,
+    StepKind.LATEST,
+)
 
 
 def make_flows(planned: Iterable[Planned], context: Context) -> tuple[FlowPlan, ...]:

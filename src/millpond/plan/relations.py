@@ -73,7 +73,8 @@ class StatementRelations:
             return True
         if not self._defines_table:
             return False
-        return plugin.table_mode is not None and not (counted and plugin.counts_every_record)
+        # What yields changes by key drives a flow that keeps the last of each.
+        return plugin.table_mode not in (None, Mode.CHANGES) and not (counted and plugin.counts_every_record)
 
     def _table_of(self, opened: Opened) -> Relation:
         plan = hidden_table(opened)

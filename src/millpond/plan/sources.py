@@ -98,6 +98,12 @@ class Sources:
             self._opened[id_] = self._make(id_, uri, plugin, values, request)
         return self._opened[id_]
 
+    def hold_key(self, id_: str, columns: tuple[str, ...]) -> None:
+        """The message key holds these columns, because a table is kept by them."""
+        opened = self._opened[id_]
+        spec = replace(opened.plan.spec, values={**opened.plan.spec.values, "key": columns})
+        self._opened[id_] = replace(opened, plan=replace(opened.plan, spec=spec))
+
     def _values(self, uri: Uri, plugin: SourcePlugin, request: SourceRequest) -> dict[str, Any]:
         given = self._parameters(uri, plugin, request)
         for entry in request.entries:

@@ -9,6 +9,7 @@ from typing import Any
 from sqlglot import exp
 
 from millpond import registry
+from millpond.contracts.source import IDENTITY
 from millpond.contracts.table import BackendPlugin, TableSpec
 from millpond.errors import MillpondError
 from millpond.options import complete
@@ -20,6 +21,7 @@ from millpond.plan.catalog import Relation, RelationKind
 from millpond.plan.context import Context, Planned
 from millpond.plan.declared import declared_schema
 from millpond.plan.keys import key_of_query
+from millpond.plan.latest import keeps_latest, key_of_messages, with_identity
 from millpond.plan.model import BATCH, StepKind, TableKind, TablePlan
 from millpond.plan.naming import name_outputs
 from millpond.plan.ownership import TABLE_OPTIONS, read_entries
@@ -133,7 +135,9 @@ def _as_select(statement: CreateTable, tree: exp.Query, context: Context) -> Rel
     schema = Schema(()) if bound.schema is None else _keyed(bound.schema, key, null_keys)
     if bound.outputs is None:
         schema = schema.with_key(tuple(n.text for n in statement.key))
-    if bound.drivers:
+    if keeps_latest(bound, context):
+        _kept_by_messages(statement, bound, schema, clauses, context)
+    elif bound.drivers:
         _kept_by_flow(statement, bound, schema, clauses, context, null_keys)
     else:
         _kept_by_tables(statement, bound, schema, clauses, context, null_keys)
@@ -160,6 +164,21 @@ def _kept_by_flow(
             aggregate,
             context.options_for(bound.drivers, clauses.statement),
         )
+    )
+
+
+def _kept_by_messages(
+    statement: CreateTable, bound: BoundQuery, schema: Schema, clauses: Clauses, context: Context
+) -> None:
+    """AS SELECT over messages with keys: the last of each key."""
+    if bound.outputs is not None:
+        key = key_of_messages(bound, schema.key, context)
+        bound, schema = with_identity(bound, schema) if key == (IDENTITY,) else (bound, _keyed(schema, key))
+    plan = _plan(statement, TableKind.AGGREGATE, schema, clauses, context)
+    context.tables[statement.name.key] = plan
+    options = context.options_for(bound.drivers, clauses.statement)
+    context.planned.append(
+        Planned(statement, context.index(statement), StepKind.LATEST, plan.name, bound, schema.names, options=options)
     )
 
 

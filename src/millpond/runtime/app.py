@@ -121,6 +121,8 @@ class App:
         with self._lock:
             if self._running is running:
                 self._failures = running.failures
+                # With the columns that were found while it ran.
+                self.plan = running.plan
                 self._idle = replace(running.progress(), state="stopped")
                 self._running, self._queries = None, None
                 if self._socket is not None:

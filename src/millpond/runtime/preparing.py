@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
-from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
+from millpond.contracts.source import DELETED, IDENTITY, ORDER_MAJOR, ORDER_MINOR, Mode
 from millpond.contracts.table import TableSpec
 from millpond.errors import StateError
 from millpond.plan.aggregate_model import AggregatePlan
@@ -33,6 +33,7 @@ from millpond.runtime.work import Work
 from millpond.schema import Column, Schema
 
 ORDER_COLUMNS = (Column(ORDER_MAJOR, pa.int64()), Column(ORDER_MINOR, pa.int64()))
+KEY_COLUMNS = (Column(DELETED, pa.bool_()), Column(IDENTITY, pa.binary()))
 
 
 class Preparation:

@@ -143,7 +143,9 @@ class Running:
     def _look_around(self) -> None:
         """Find the columns of sources on the network that nobody declared, and plan with them."""
         unknown = [s for s in self.plan.sources if s.columns is None]
-        if not any([self._sees(s, wait=True) for s in unknown]):
+        # Every one is looked at, not only the first that is seen.
+        seen = [self._sees(s, wait=True) for s in unknown]
+        if not any(seen):
             return
         self.plan = self.context.plan = self._replan(self._found)
         Preparation(self.context, accept=False).prepare()
@@ -224,7 +226,8 @@ class Running:
         """Plan anew when a source that was empty has records now, and start what waited for its columns."""
         users: list[Flow | Loader] = [*self.flows, *self.loaders]
         waiting = [user.source for user in users if user.source.columns is None]
-        if not any([self._sees(s, wait=False) for s in waiting]):
+        seen = [self._sees(s, wait=False) for s in waiting]
+        if not any(seen):
             return
         try:
             self.plan = self.context.plan = self._replan(self._found)

@@ -19,6 +19,7 @@ from millpond.rendering import json_lines
 from millpond.runtime.access import arrow_frame
 from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.folding import apply_change
+from millpond.runtime.latest import KEEP, key_values, last_of_keys, with_keep
 from millpond.runtime.lookups import Lookups
 from millpond.runtime.matching import apply_rows, take_apart
 from millpond.runtime.relations import ORDER, carry_order
@@ -139,6 +140,7 @@ RUNNERS: dict[StepKind, Callable[[BatchRun, Step], None]] = {
     StepKind.INSERT: _insert,
     StepKind.UPSERT: _upsert,
     StepKind.APPEND: _insert,
+    StepKind.LATEST: _latest,
     StepKind.AGGREGATE: keep_table,
     StepKind.UPDATE: _change,
     StepKind.DELETE: _change,

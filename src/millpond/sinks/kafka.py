@@ -53,7 +53,10 @@ class KafkaSink:
             self._make_topic(rows)
             count = send(rows, self._spec, mark, self._producer())
         except Exception as error:
-            raise self._refused(error) from error
+            refused = self._refused(str(error)) if not isinstance(error, MillpondError) else None
+            if refused is None:
+                raise
+            raise refused from error
         return {"rows": count} if count else None
 
     def _make_topic(self, rows: DataFrame) -> None:
@@ -77,11 +80,10 @@ class KafkaSink:
         client = {**tuned, **client_properties(self._address, values)}
         return {"topic": self._address.topics[0], **{f"kafka.{name}": value for name, value in client.items()}}
 
-    def _refused(self, error: Exception) -> Exception:
-        """What Kafka refused as ours; what the query did wrong passes as it is."""
-        text = str(error)
-        if isinstance(error, MillpondError) or sort_of(text) is None:
-            return error
+    def _refused(self, text: str) -> SinkError | None:
+        """What Kafka refused as ours; None for what the query did wrong."""
+        if sort_of(text) is None:
+            return None
         if "not present in metadata" in text:
             text = "UnknownTopicOrPartitionException"
         told = failure(self._address, text).problems[0]

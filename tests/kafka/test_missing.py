@@ -1,0 +1,55 @@
+"""Topics that are not there: waited for, made, or told with what helps."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.kafka.broker import free_port
+
+from millpond.errors import SourceError
+
+pytestmark = pytest.mark.spark
+
+TABLE = "CREATE TABLE seen (id INT); INSERT INTO seen SELECT id FROM orders;"
+
+
+def test_a_missing_topic_fails_at_once_and_says_how_to_make_it(
+    topic: Callable[..., Any], run: Callable[..., Any]
+) -> None:
+    orders = topic(create=False)
+    with pytest.raises(SourceError) as caught:
+        run(f"CREATE STREAM orders (id INT) FROM {orders.uri}; {TABLE}")
+    assert caught.value.code == "MP501"
+    assert f"--bootstrap-server {orders.brokers} --create --topic {orders.name}" in caught.value.hint
+    assert "WITH ('topic.create.if.missing' = 'true')" in caught.value.hint
+
+
+def test_a_topic_that_comes_late_is_waited_for(topic: Callable[..., Any], run: Callable[..., Any]) -> None:
+    orders = topic(create=False)
+
+    def make() -> None:
+        orders.create()
+        orders.send({"id": 1})
+
+    later = threading.Timer(3, make)
+    later.start()
+    wait = "WITH ('topic.wait.timeout' = '60s', 'topic.retry.interval' = '500ms', 'topic.retry.strategy' = 'fixed')"
+    run(f"CREATE STREAM orders (id INT) FROM {orders.uri} {wait}; {TABLE}")
+    later.join()
+    orders.send({"id": 2})
+    found = run(f"CREATE STREAM orders (id INT) FROM {orders.uri} {wait}; {TABLE}", "SELECT id FROM seen ORDER BY id")
+    assert [row["id"] for row in found] == [1, 2]
+
+
+def test_a_missing_topic_is_made_where_that_is_asked(topic: Callable[..., Any], run: Callable[..., Any]) -> None:
+    orders = topic(create=False)
+    made = "WITH ('topic.create.if.missing' = 'true', 'topic.partitions' = '3')"
+    run(f"CREATE STREAM orders (id INT) FROM {orders.uri} {made}; {TABLE}")
+    assert orders.partitions() == 3
+
+
+def test_a_broker_that_is_not_there_is_a_network_error(topic: Callable[..., Any], run: Callable[..., Any]) -> None:
+    with pytest.raises(SourceError) as caught:
+        run(f"CREATE STREAM orders (id INT) FROM kafka://localhost:{free_port()}/orders; {TABLE}")
+    assert caught.value.code == "MP506"
