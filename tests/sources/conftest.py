@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -56,10 +57,6 @@ def feed_files(state: Path) -> Callable[[], list[Path]]:
 
 
 @pytest.fixture
-def fed(feed_files: Callable[[], list[Path]]) -> Callable[[], list[list[bytes]]]:
-    """The raw records of each feed file, in order, without their line ends."""
-
-    def values(file: Path) -> list[bytes]:
-        return [value.rstrip(b"\r\n") for value in pq.read_table(file).column("value").to_pylist()]
-
-    return lambda: [values(file) for file in feed_files()]
+def fed(feed_files: Callable[[], list[Path]]) -> Callable[[], list[list[dict[str, Any]]]]:
+    """The rows of each feed file, in order."""
+    return lambda: [pq.read_table(file).to_pylist() for file in feed_files()]

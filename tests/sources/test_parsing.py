@@ -23,7 +23,7 @@ def schema_of(**columns: str) -> Schema:
 
 def raw(spark: Any, values: Sequence[bytes]) -> Any:
     rows = [(n, value, True, None) for n, value in enumerate(values)]
-    return spark.createDataFrame(rows, "n INT, value BINARY, suspect BOOLEAN, problem STRING").coalesce(1)
+    return spark.createDataFrame(rows, "n INT, _mp_value BINARY, _mp_suspect BOOLEAN, _mp_problem STRING").coalesce(1)
 
 
 def outcomes(frame: Any, columns: Schema) -> list[Outcome]:
@@ -94,6 +94,7 @@ JSON_CASES: list[tuple[str | bytes, dict[str, Any] | str]] = [
     ('{"i": 1}, {"i": 2}', 'not a JSON object: {"i": 1}, {"i": 2}'),
     ('{"i": 1} rubbish', 'not a JSON object: {"i": 1} rubbish'),
     ("{'i': 1}", "not a JSON object: {'i': 1}"),
+    ('{"f": NaN}', 'not a JSON object: {"f": NaN}'),
     ("rubbish", "not a JSON object: rubbish"),
     (b'{"s": "\xff"}', "the text is not UTF-8"),
     ('{"i": 1, "s": "}{"}', {"i": 1, "s": "}{"}),

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millpond.contracts.source import HIDDEN_SOURCE
 from millpond.sources.ddl import table_ddl
 from millpond.sources.journal import Entry, Journal, disk_errors, sync
+from millpond.sources.raw import PROBLEM
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +30,9 @@ FIRST_TIME_MS = 1_577_836_800_000
 REMEMBERED = "100s"
 # Feed files that wait to be read; a poll that would add more stops and goes on next time.
 FILES_MAX = 10_000
+# Columns with few different values.
+REPEATED = (HIDDEN_SOURCE.name, PROBLEM)
+MARK = "-marked.parquet"
 # Rows per Parquet row group, so that several cores can read one feed file.
 GROUP_ROWS = 65_536
 # Bytes of rows held before they are written.
@@ -51,7 +56,7 @@ class Feed:
         self._last = max((entry["feed"] for entry in entries), default=0)
         for file in self._aside.iterdir():
             if file.name == _name(self._last):
-                self._show()
+                self._show(entries[-1].get("marked", False))
             else:
                 file.unlink()
         return entries
@@ -60,18 +65,18 @@ class Feed:
         """A writer for the next feed file."""
         return FeedWriter(self._aside / _name(self._last + 1))
 
-    def publish(self, remember: Entry) -> None:
-        """Show what the writer wrote, and remember `remember` with it."""
-        self._journal.append({**remember, "feed": self._last + 1})
+    def publish(self, remember: Entry, *, marked: bool = False) -> None:
+        """Show what the writer wrote, and remember `remember` with it; `marked` can be asked for while it waits."""
+        self._journal.append({**remember, "feed": self._last + 1, "marked": marked})
         self._last += 1
-        self._show()
+        self._show(marked)
 
     def remember(self, entry: Entry) -> None:
         """Remember something without showing anything."""
         self._journal.append({**entry, "feed": self._last})
 
-    def _show(self) -> None:
-        aside, shown = self._aside / _name(self._last), self._shown / _name(self._last)
+    def _show(self, marked: bool) -> None:
+        aside, shown = self._aside / _name(self._last), self._shown / _name(self._last, marked)
         time_ns = (FIRST_TIME_MS + self._last) * 1_000_000
         with disk_errors(shown):
             os.utime(aside, ns=(time_ns, time_ns))
@@ -81,6 +86,10 @@ class Feed:
     def waiting(self) -> int:
         """How many feed files are there; those that Spark has just read may still be among them."""
         return sum(1 for name in os.listdir(self._shown) if name.endswith(".parquet"))
+
+    def any_marked(self) -> bool:
+        """Whether any of the feed files that are there is marked; the one that is being read is there."""
+        return any(name.endswith(MARK) for name in os.listdir(self._shown))
 
     def rows_next(self) -> int:
         """About how many rows the next batch has."""
@@ -128,13 +137,13 @@ class FeedWriter:
         with disk_errors(self._path):
             if self._writer is None:
                 options = {"compression": "zstd", "compression_level": 1, "write_statistics": False}
-                words = [name for name in ("source", "problem") if name in table.schema.names]
+                words = [name for name in table.schema.names if name in REPEATED]
                 self._writer = pq.ParquetWriter(self._path, table.schema, use_dictionary=words, **options)
             self._writer.write_table(table, row_group_size=GROUP_ROWS)
 
 
-def _name(number: int) -> str:
-    return f"{number:012d}.parquet"
+def _name(number: int, marked: bool = False) -> str:
+    return f"{number:012d}{MARK if marked else '.parquet'}"
 
 
 def _rows(path: Path) -> int:

@@ -1,8 +1,7 @@
 """Raw records into rows: JSON and CSV text parsed by Spark itself, every record that does not fit told by a reason.
 
-The input has `value` (BINARY, the record), `suspect` (BOOLEAN, its text needs a closer look), `problem` (STRING, why it
-cannot be read at all) and whatever columns the caller wants kept. The output has the declared columns, the kept ones,
-BAD and RAW; a bad record has NULL columns and never raises.
+The input has the columns VALUE, SUSPECT and PROBLEM of raw records and whatever columns the caller wants kept. The
+output has the declared columns, the kept ones, BAD and RAW; a bad record has NULL columns and never raises.
 """
 
 from __future__ import annotations
@@ -19,10 +18,17 @@ from millpond.contracts.source import BAD, RAW
 from millpond.schema import Column, Schema, type_name
 from millpond.sources.ddl import quoted, table_ddl, type_ddl
 from millpond.sources.files.formats import FileFormat
+from millpond.sources.raw import PROBLEM, SUSPECT, VALUE
 
 # Names for steps on the way; no user's column may start so.
 _TEXT, _ROW, _SLOW, _CORRUPT, _WHY = "_mp_text", "_mp_row", "_mp_slow", "_mp_corrupt", "_mp_why"
-_JSON_OPTIONS = {"allowSingleQuotes": "false", "columnNameOfCorruptRecord": _CORRUPT, "mode": "PERMISSIVE"}
+# Only what JSON is: no single quotes, no NaN.
+_JSON_OPTIONS = {
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "mode": "PERMISSIVE",
+}
 # What an empty field becomes before it becomes NULL; it cannot be typed.
 _NO_TEXT = "\x01\x02"
 # How much of a wrong value a reason shows.
@@ -33,7 +39,7 @@ NOT_UTF8 = "the text is not UTF-8; if it has another encoding, say so by 'encodi
 def parse_json(raw: DataFrame, columns: Schema, kept: Sequence[str]) -> DataFrame:
     """One JSON object per record. A field is found by its exact name, else without regard to case; one that does not
     have the declared type is cast from its text by ANSI rules."""
-    rows = raw.select(*kept, "suspect", "problem", F.col("value").cast("string").alias(_TEXT))
+    rows = raw.select(*kept, SUSPECT, PROBLEM, F.col(VALUE).cast("string").alias(_TEXT))
     rows = rows.select("*", F.from_json(_TEXT, _with_corrupt(table_ddl(columns)), _JSON_OPTIONS).alias(_ROW))
     # Nearly all records are done now; one step for all that the others may need keeps these from paying for it.
     rows = rows.select("*", _slow(columns).alias(_SLOW))
@@ -41,7 +47,7 @@ def parse_json(raw: DataFrame, columns: Schema, kept: Sequence[str]) -> DataFram
     texts = [_field(_SLOW, "texts").getField(column.name) for column in columns]
     casts = [_Cast(c, f"_mp_{i}", values[i], texts[i]) for i, c in enumerate(columns)]
     broken = _field(_SLOW, "texts").getField(_CORRUPT).isNotNull()
-    unreadable = F.col(_ROW).isNull() | broken | (F.col("suspect") & _is_not_one_value())
+    unreadable = F.col(_ROW).isNull() | broken | (F.col(SUSPECT) & _is_not_one_value())
     return _finished(rows, casts, kept, F.when(unreadable, _not_json()))
 
 
@@ -80,8 +86,8 @@ def parse_csv(
 ) -> DataFrame:
     """One CSV row per record, of files whose columns are `names`, in that order."""
     # A line end would be taken for a part of the last field.
-    text = F.rtrim(F.col("value").cast("string"), F.lit("\r\n"))
-    rows = raw.select(*kept, "suspect", "problem", text.alias(_TEXT))
+    text = F.rtrim(F.col(VALUE).cast("string"), F.lit("\r\n"))
+    rows = raw.select(*kept, SUSPECT, PROBLEM, text.alias(_TEXT))
     fields = ", ".join(f"f{i} STRING" for i in range(len(names)))
     parsed = F.from_csv(_TEXT, F.lit(f"{fields}, {_CORRUPT} STRING"), _csv_options(form))
     rows = rows.select("*", parsed.alias(_ROW))
@@ -121,8 +127,8 @@ class _Cast:
 def _finished(rows: DataFrame, casts: Sequence[_Cast], kept: Sequence[str], unreadable: SparkColumn) -> DataFrame:
     """Values, reason and raw bytes: what the first problem found makes of each record."""
     rows = rows.select("*", *[cast.value.alias(cast.name) for cast in casts])
-    no_text = F.when(F.col("suspect") & ~F.is_valid_utf8(_TEXT), F.lit(NOT_UTF8))
-    found = F.coalesce(F.col("problem"), no_text, unreadable, *[cast.problem() for cast in casts])
+    no_text = F.when(F.col(SUSPECT) & ~F.is_valid_utf8(_TEXT), F.lit(NOT_UTF8))
+    found = F.coalesce(F.col(PROBLEM), no_text, unreadable, *[cast.problem() for cast in casts])
     rows = rows.select("*", found.alias(_WHY))
     good = F.col(_WHY).isNull()
     columns = [F.when(good, F.col(cast.name)).alias(cast.column.name) for cast in casts]

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from enum import Enum
 
 from millpond.sources.feed import Feed, FeedWriter
 from millpond.sources.files.contents import Chunk
 from millpond.sources.files.positions import Position
 
+
+class Kind(Enum):
+    """What a feed file holds."""
+
+    NONE = "none"
+    PARSED = "parsed"
+    TEXT = "text"
+
+
 # Shows the feed file that was just written, if there is one, and remembers the positions.
-Publish = Callable[[list[Position], bool], None]
+Publish = Callable[[list[Position], Kind], None]
 
 
 class Batching:
@@ -20,6 +30,7 @@ class Batching:
         self._feed, self._rows_max, self._publish = feed, max(rows_max, 1), publish
         self._writer: FeedWriter | None = None
         self._moved: dict[str, Position] = {}
+        self._text = False
         self.rows = 0
 
     def add(self, position: Position, chunk: Chunk) -> None:
@@ -52,10 +63,12 @@ class Batching:
             if self._writer is None:
                 self._writer = self._feed.writer()
             self._writer.write(chunk.batch)
+            self._text |= chunk.text
             self.rows += chunk.batch.num_rows
 
     def _flush(self) -> None:
         if self._writer is not None:
             self._writer.close()
-        self._publish(list(self._moved.values()), self._writer is not None)
-        self._writer, self._moved = None, {}
+        kind = Kind.NONE if self._writer is None else Kind.TEXT if self._text else Kind.PARSED
+        self._publish(list(self._moved.values()), kind)
+        self._writer, self._moved, self._text = None, {}, False

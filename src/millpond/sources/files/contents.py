@@ -12,12 +12,22 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from millpond.contracts.source import BAD, ORDER_MAJOR, ORDER_MINOR, RAW
+from millpond.contracts.source import (
+    BAD,
+    HIDDEN_OFFSET,
+    HIDDEN_PARTITION,
+    HIDDEN_SOURCE,
+    ORDER_MAJOR,
+    ORDER_MINOR,
+    RAW,
+)
 from millpond.errors import SourceError
 from millpond.schema import Schema
 from millpond.sources.files.formats import FileFormat, is_compressed
+from millpond.sources.files.quick import parsed, quick_parser
 from millpond.sources.files.reading import Reading, Tail, layout_of, pieces, read_header
-from millpond.sources.files.records import RAW_SCHEMA, raw_batch
+from millpond.sources.files.records import feed_schema, parsed_batch, unparsed_batch
+from millpond.sources.raw import HEADER, VALUE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,24 +35,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Opening:
-    """How a file that was not read before is to be read: its layout, its header's number, where its records start."""
+    """How a file is to be read: its layout, where its records start, its header's number, and how long it is."""
 
     layout: str
     start: int
     header: int = -1
+    size: int | None = None
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some records of a file, ready for a feed; `end` is the position behind them; `closed`: nothing can follow."""
+    """Some records of a file, ready for a feed; `end` is the position behind them; `closed`: nothing can follow;
+    `text`: they are still to be parsed."""
 
     batch: pa.RecordBatch
     end: int
     closed: bool = False
+    text: bool = False
 
     def cut(self, rows: int) -> tuple[Chunk, Chunk]:
-        at = self.batch.column("position")[rows].as_py()
-        return Chunk(self.batch.slice(0, rows), at), replace(self, batch=self.batch.slice(rows))
+        at = self.batch.column(ORDER_MINOR)[rows].as_py()
+        return Chunk(self.batch.slice(0, rows), at, text=self.text), replace(self, batch=self.batch.slice(rows))
 
 
 class Contents(Protocol):
@@ -64,17 +77,16 @@ class Contents(Protocol):
     def chunks(self, path: Path, opening: Opening, tail: Tail, major: int) -> Iterator[Chunk]:
         """The file's records from the opening's start on."""
 
-    def records(self, raw: DataFrame) -> DataFrame:
-        """A feed's rows as records, in the shape of the contract."""
+    def records(self, fed: DataFrame, text: bool) -> DataFrame:
+        """A feed's rows as records, in the shape of the contract; `text`: some may still be to be parsed."""
 
 
 class TextContents:
     """JSON and CSV files. CSV headers are numbered, because files of one source may order their columns differently."""
 
-    schema = RAW_SCHEMA
-
     def __init__(self, form: FileFormat, columns: Schema) -> None:
         self.form, self._columns = form, columns
+        self.schema = feed_schema(columns)
         self.headers: list[tuple[str, ...]] = []
 
     @property
@@ -107,42 +119,58 @@ class TextContents:
         return self.headers[header] if self.form.header else self._columns.names
 
     def chunks(self, path: Path, opening: Opening, tail: Tail, major: int) -> Iterator[Chunk]:
-        width = len(self._names(opening.header)) if opening.layout == "csv" else None
+        names = self._names(opening.header) if opening.layout == "csv" else ()
+        parse = quick_parser(self.form, opening.layout, self._columns, names)
+        end = None if self.is_whole(path) else opening.size
         tail = Tail.TAKE if self.is_whole(path) else tail
-        for piece in pieces(path, Reading(self.form, opening.layout, opening.start, tail, width)):
-            yield Chunk(raw_batch(piece, str(path), major, opening.header), piece.end, piece.closed)
+        reading = Reading(self.form, opening.layout, opening.start, tail, len(names), end)
+        for part, table in parsed(pieces(path, reading), parse):
+            if table is None:
+                batch = unparsed_batch(part, str(path), major, opening.header, self.schema)
+            else:
+                batch = parsed_batch(part, table, str(path), major, self.schema)
+            yield Chunk(batch, part.end, part.closed, text=table is None and len(part) > 0)
 
-    def records(self, raw: DataFrame) -> DataFrame:
+    def records(self, fed: DataFrame, text: bool) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        parsed_rows = fed.where(F.col(VALUE).isNull()) if text else fed
+        nothing = {BAD: F.lit(None).cast("string"), RAW: F.lit(None).cast("binary")}
+        good = shaped(parsed_rows.withColumns(nothing), self._columns)
+        if not text:
+            return good
+        parts = self._parse(fed.where(F.col(VALUE).isNotNull()))
+        return reduce(lambda a, b: a.unionAll(b), [good, *parts])
+
+    def _parse(self, fed: DataFrame) -> list[DataFrame]:
+        """The records that are still text, parsed by Spark; CSV by header, because each names other columns."""
         from pyspark.sql import functions as F
 
         from millpond.sources.parsing import parse_csv, parse_json
 
-        kept = ["source", "major", "position"]
+        kept = [HIDDEN_SOURCE.name, ORDER_MAJOR, ORDER_MINOR]
         if self.form.name != "csv":
-            return shaped(parse_json(raw, self._columns, kept), self._columns)
-        headers = [list(self._columns.names)] if not self.form.header else [list(names) for names in self.headers]
-        if len(headers) == 1:
-            return shaped(parse_csv(raw, self._columns, kept, headers[0], self.form), self._columns)
-        parts = [
-            parse_csv(raw.where(F.col("header") == number), self._columns, kept, names, self.form)
-            for number, names in enumerate(headers or [list(self._columns.names)])
+            return [shaped(parse_json(fed, self._columns, kept), self._columns)]
+        headers = [list(names) for names in self.headers] if self.form.header else [list(self._columns.names)]
+        return [
+            shaped(parse_csv(fed.where(F.col(HEADER) == number), self._columns, kept, names, self.form), self._columns)
+            for number, names in enumerate(headers)
         ]
-        return shaped(reduce(lambda a, b: a.unionAll(b), parts), self._columns)
 
 
 def shaped(rows: DataFrame, columns: Schema) -> DataFrame:
-    """Rows with source, major and position in the order of the contract."""
+    """Rows in the order of the contract."""
     from pyspark.sql import functions as F
 
     from millpond.sources.ddl import quoted
 
     return rows.select(
         *[F.col(quoted(name)) for name in columns.names],
-        F.col("source").alias("_source"),
-        F.col("major").cast("string").alias("_partition"),
-        F.col("position").alias("_offset"),
-        F.col("major").alias(ORDER_MAJOR),
-        F.col("position").alias(ORDER_MINOR),
+        HIDDEN_SOURCE.name,
+        F.col(ORDER_MAJOR).cast("string").alias(HIDDEN_PARTITION.name),
+        F.col(ORDER_MINOR).alias(HIDDEN_OFFSET.name),
+        ORDER_MAJOR,
+        ORDER_MINOR,
         BAD,
         RAW,
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.contracts.source import SourceSpec, SourceStatus
 from millpond.errors import Problem, Severity, SourceError
 from millpond.sources.feed import FILES_MAX, Feed
-from millpond.sources.files.batching import Batching
+from millpond.sources.files.batching import Batching, Kind
 from millpond.sources.files.choosing import contents_of, settled
 from millpond.sources.files.contents import Chunk, Contents, Opening
 from millpond.sources.files.looking import Where, unreadable, wait_for
@@ -70,7 +70,7 @@ class FileStream:
         return self._feed.stream(spark, self._contents.schema)
 
     def records(self, batch: DataFrame) -> DataFrame:
-        return self._contents.records(batch)
+        return self._contents.records(batch, text=self._feed.any_marked())
 
     def size_hint(self, batch: DataFrame) -> int:
         return self._feed.rows_next()
@@ -141,9 +141,9 @@ class FileStream:
     def _read(self, task: Task, batching: Batching) -> None:
         path = Path(task.seen.path)
         whole = self._contents.is_whole(path)
-        position = _position(task)
+        position, opening = _position(task), replace(task.opening, size=task.seen.size)
         try:
-            for chunk in self._contents.chunks(path, task.opening, task.tail, task.major):
+            for chunk in self._contents.chunks(path, opening, task.tail, task.major):
                 position = _behind(position, chunk, whole)
                 batching.add(position, chunk)
         except FileNotFoundError:
@@ -152,10 +152,13 @@ class FileStream:
             raise unreadable(task.seen.path, error) from error
         batching.moved(replace(position, done=whole or position.done))
 
-    def _publish(self, positions: list[Position], shown: bool) -> None:
+    def _publish(self, positions: list[Position], kind: Kind) -> None:
         headers = [list(names) for names in self._contents.headers[self._headers_known :]]
         entry = {"files": [asdict(p) for p in positions], "headers": headers, "format": self._contents.format}
-        (self._feed.publish if shown else self._feed.remember)(entry)
+        if kind is Kind.NONE:
+            self._feed.remember(entry)
+        else:
+            self._feed.publish(entry, marked=kind is Kind.TEXT)
         # Only now: a summary of the journal must not run ahead of what it has.
         self._headers_known = len(self._contents.headers)
         for position in positions:

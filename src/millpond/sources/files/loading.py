@@ -10,13 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from millpond.contracts.source import Progress, SourceSpec, SourceStatus
 from millpond.sources.ddl import table_ddl
 from millpond.sources.feed import FeedWriter
 from millpond.sources.files.choosing import contents_of
-from millpond.sources.files.contents import Contents
+from millpond.sources.files.contents import Chunk, Contents
 from millpond.sources.files.looking import Where, missing, unreadable, wait_for
 from millpond.sources.files.positions import Seen, head_of
 from millpond.sources.files.reading import Tail
@@ -70,19 +68,20 @@ class FileTable:
         shutil.rmtree(self._folder, ignore_errors=True)
         with disk_errors(self._folder):
             self._folder.mkdir(parents=True)
-        self._spool(contents, self._where.look())
-        raw = spark.read.schema(table_ddl(contents.schema)).parquet(str(self._folder))
-        return contents.records(raw)
+        text = self._spool(contents, self._where.look())
+        fed = spark.read.schema(table_ddl(contents.schema)).parquet(str(self._folder))
+        return contents.records(fed, text)
 
-    def _spool(self, contents: Contents, files: list[Seen]) -> None:
-        """The raw records of all files, put where Spark can read them with all its cores."""
-        total, done, rows, number, writer = sum(seen.size for seen in files), 0, 0, 0, None
+    def _spool(self, contents: Contents, files: list[Seen]) -> bool:
+        """The records of all files, put where Spark can read them with all its cores; whether some are still text."""
+        total, done, rows, number, writer, text = sum(seen.size for seen in files), 0, 0, 0, None, False
         self._progress = Progress(0, total)
         for major, seen in enumerate(files):
-            for batch in _batches(contents, seen, major, self._tail):
+            for chunk in _chunks(contents, seen, major, self._tail):
                 writer = writer or FeedWriter(self._folder / f"{number:06d}.parquet")
-                writer.write(batch)
-                rows += batch.num_rows
+                writer.write(chunk.batch)
+                rows += chunk.batch.num_rows
+                text |= chunk.text
                 if writer.rows >= SPOOL_ROWS:
                     writer.close()
                     number, writer = number + 1, None
@@ -91,6 +90,7 @@ class FileTable:
         if writer is not None:
             writer.close()
         self._status = replace(self._status, rows=rows)
+        return text
 
     def progress(self) -> Progress:
         return self._progress
@@ -110,7 +110,7 @@ def _head(path: str, size: int) -> str:
         return ""
 
 
-def _batches(contents: Contents, seen: Seen, major: int, tail: Tail) -> Iterator[pa.RecordBatch]:
+def _chunks(contents: Contents, seen: Seen, major: int, tail: Tail) -> Iterator[Chunk]:
     """The records of one file; one that has gone since it was seen has none."""
     path = Path(seen.path)
     try:
@@ -118,7 +118,7 @@ def _batches(contents: Contents, seen: Seen, major: int, tail: Tail) -> Iterator
         if opening is not None:
             for chunk in contents.chunks(path, opening, tail, major):
                 if chunk.batch.num_rows:
-                    yield chunk.batch
+                    yield chunk
     except FileNotFoundError:
         return
     except (OSError, UnicodeError) as error:

@@ -16,6 +16,7 @@ from millpond.rendering import json_lines
 from millpond.schema import Schema, type_name
 from millpond.sources.files.contents import Chunk, Opening, check_header, shaped
 from millpond.sources.files.reading import Tail
+from millpond.sources.files.records import PLACE, place_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,9 +34,8 @@ class ParquetContents:
     def __init__(self, columns: Schema) -> None:
         self._columns = columns
         self.headers: list[tuple[str, ...]] = []
-        places = [("source", pa.string()), ("major", pa.int64()), ("position", pa.int64())]
         fields = [pa.field(c.name, c.type) for c in columns]
-        self.schema = pa.schema([*fields, *places, (BAD, pa.string()), (RAW, pa.binary())])
+        self.schema = pa.schema([*fields, *PLACE, (BAD, pa.string()), (RAW, pa.binary())])
 
     def is_whole(self, path: Path) -> bool:
         return True
@@ -68,16 +68,12 @@ class ParquetContents:
         if any(reasons):
             columns = [_null_where(array, reasons) for array in columns]
             raw = [_row_text(batch, i) if reason else None for i, reason in enumerate(reasons)]
-        places = [
-            pa.repeat(pa.scalar(str(path)), rows),
-            pa.repeat(pa.scalar(major, pa.int64()), rows),
-            pa.array(range(end - rows, end), pa.int64()),
-        ]
+        places = place_columns(str(path), major, pa.array(range(end - rows, end), pa.int64()))
         tail = [pa.array(reasons, pa.string()), pa.array(raw, pa.binary())]
         return pa.RecordBatch.from_arrays([*columns, *places, *tail], schema=self.schema)
 
-    def records(self, raw: DataFrame) -> DataFrame:
-        return shaped(raw, self._columns)
+    def records(self, fed: DataFrame, text: bool) -> DataFrame:
+        return shaped(fed, self._columns)
 
 
 def footer(path: Path, tail: Tail) -> pa.Schema | None:

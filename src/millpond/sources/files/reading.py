@@ -56,6 +56,14 @@ class Piece:
     def __len__(self) -> int:
         return len(self.positions)
 
+    def halves(self) -> tuple[Piece, Piece]:
+        """The first rows and the others."""
+        middle = len(self) // 2
+        suspect = (None, None) if self.suspect is None else (self.suspect[:middle], self.suspect[middle:])
+        first = replace(self, values=self.values[:middle], positions=self.positions[:middle], suspect=suspect[0])
+        rest = replace(self, values=self.values[middle:], positions=self.positions[middle:], suspect=suspect[1])
+        return replace(first, end=int(rest.positions[0]), closed=False), rest
+
 
 class Readable(Protocol):
     """What pieces are read from."""
@@ -136,18 +144,22 @@ def fields(row: bytes, form: FileFormat) -> tuple[str, ...]:
 @dataclass(frozen=True)
 class Reading:
     """How a file is to be read: its layout, from which position (where a record starts), what to do with its tail.
-    `width` is the number of fields of a CSV row, for telling a whole row from half of one."""
+    `width` is the number of fields of a CSV row, for telling a whole row from half of one; `end` is where to stop, or
+    reading would never end while another process writes faster."""
 
     form: FileFormat
     layout: str
     start: int
     tail: Tail
     width: int | None = None
+    end: int | None = None
 
 
 def pieces(path: Path, reading: Reading) -> Iterator[Piece]:
     """The records of a text file from a position on."""
     with opened(path, reading.form, reading.start) as (stream, position):
+        if reading.end is not None:
+            stream = _Limited(stream, reading.end - position)
         if reading.layout == "object":
             yield from _whole_object(stream, position, reading.tail)
             return
@@ -235,7 +247,7 @@ def _piece(data: bytes, found: Split, position: int, reading: Reading) -> Piece:
     suspect = None if reading.layout == "csv" else _suspect(data, found)
     if not reading.form.is_utf8 and reading.form.byte_wise:
         values = _to_utf8(values, reading.form.encoding)
-    elif not _is_utf8(values):
+    elif not is_utf8(values):
         suspect = np.ones(len(values), bool)
     return Piece(values, found.starts + position, end, suspect, closed=found.closed)
 
@@ -247,8 +259,10 @@ def _values(data: bytes, found: Split) -> pa.Array:
 
 
 def _values_between(data: bytes, found: Split) -> pa.Array:
-    """The records without the commas between them."""
-    return pa.array([data[a:b] for a, b in zip(found.starts.tolist(), found.ends.tolist(), strict=True)], pa.binary())
+    """The records without the commas and blanks between them, each a line of its own: a newline in JSON stands between
+    values only and may as well be a space."""
+    places = zip(found.starts.tolist(), found.ends.tolist(), strict=True)
+    return pa.array([data[a:b].strip(BLANKS).replace(b"\n", b" ") + b"\n" for a, b in places], pa.binary())
 
 
 def _suspect(data: bytes, found: Split) -> npt.NDArray[np.bool_] | None:
@@ -264,7 +278,8 @@ def _suspect(data: bytes, found: Split) -> npt.NDArray[np.bool_] | None:
     return suspect
 
 
-def _is_utf8(values: pa.Array) -> bool:
+def is_utf8(values: pa.Array) -> bool:
+    """Whether all texts are UTF-8."""
     try:
         values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -289,6 +304,18 @@ def is_json(data: bytes) -> bool:
         return isinstance(json.loads(data), dict)
     except ValueError:
         return False
+
+
+class _Limited:
+    """The first bytes of a stream."""
+
+    def __init__(self, stream: Readable, size: int) -> None:
+        self._stream, self._left = stream, max(size, 0)
+
+    def read(self, size: int, /) -> bytes:
+        data = self._stream.read(min(size, self._left))
+        self._left -= len(data)
+        return data
 
 
 class _Transcoded:

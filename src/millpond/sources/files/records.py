@@ -1,37 +1,47 @@
-"""Raw records: the shape in which pieces of files wait in a feed until they are parsed."""
+"""Records on their way through a feed: columns of those that are parsed, the text of those that are not."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 
+from millpond.contracts.source import HIDDEN_SOURCE, ORDER_MAJOR, ORDER_MINOR
+from millpond.schema import Schema
 from millpond.sources.files.reading import Piece
+from millpond.sources.raw import HEADER, PROBLEM, SUSPECT, VALUE
 
-# `header` numbers the column names of the CSV file that the record came from.
-RAW_SCHEMA = pa.schema(
-    [
-        ("value", pa.binary()),
-        ("source", pa.string()),
-        ("major", pa.int64()),
-        ("position", pa.int64()),
-        ("header", pa.int32()),
-        ("suspect", pa.bool_()),
-        ("problem", pa.string()),
-    ]
-)
+PLACE = ((HIDDEN_SOURCE.name, pa.string()), (ORDER_MAJOR, pa.int64()), (ORDER_MINOR, pa.int64()))
+TEXT = ((VALUE, pa.binary()), (HEADER, pa.int32()), (SUSPECT, pa.bool_()), (PROBLEM, pa.string()))
 
 
-def raw_batch(piece: Piece, source: str, major: int, header: int) -> pa.RecordBatch:
-    """A piece of a file as raw records."""
+def feed_schema(columns: Schema) -> pa.Schema:
+    """What a feed of text files holds."""
+    return pa.schema([*((c.name, c.type) for c in columns), *PLACE, *TEXT])
+
+
+def parsed_batch(piece: Piece, table: pa.Table, file: str, major: int, schema: pa.Schema) -> pa.RecordBatch:
+    """A piece whose columns are known; `schema` is the feed's."""
+    columns = [column.combine_chunks() for column in table.columns]
+    nothing = [pa.nulls(len(piece), type_) for _, type_ in TEXT]
+    arrays = [*columns, *place_columns(file, major, pa.array(piece.positions, pa.int64())), *nothing]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def unparsed_batch(piece: Piece, file: str, major: int, header: int, schema: pa.Schema) -> pa.RecordBatch:
+    """A piece as text; `schema` is the feed's."""
     rows = len(piece)
-    suspect = np.zeros(rows, bool) if piece.suspect is None else piece.suspect
-    columns = [
+    nothing = [pa.nulls(rows, schema.field(i).type) for i in range(len(schema) - len(PLACE) - len(TEXT))]
+    text = [
         piece.values,
-        pa.repeat(pa.scalar(source, pa.string()), rows),
-        pa.repeat(pa.scalar(major, pa.int64()), rows),
-        pa.array(piece.positions, pa.int64()),
         pa.repeat(pa.scalar(header, pa.int32()), rows),
-        pa.array(suspect),
+        pa.array(np.zeros(rows, bool) if piece.suspect is None else piece.suspect),
         pa.repeat(pa.scalar(piece.problem, pa.string()), rows),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=RAW_SCHEMA)
+    arrays = [*nothing, *place_columns(file, major, pa.array(piece.positions, pa.int64())), *text]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def place_columns(file: str, major: int, positions: pa.Array) -> list[pa.Array]:
+    """Where records are: their file, its arrival number, their positions."""
+    rows = len(positions)
+    return [pa.repeat(pa.scalar(file, pa.string()), rows), pa.repeat(pa.scalar(major, pa.int64()), rows), positions]

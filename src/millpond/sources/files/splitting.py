@@ -75,6 +75,48 @@ def split_elements(data: bytes) -> Split:
     return Split(split.starts, split.ends, split.used, closed=last is not None)
 
 
+def are_single_objects(data: bytes, offsets: npt.NDArray[np.int32]) -> bool:
+    """Whether each of the records that start at `offsets` (the last is the end) is one JSON object and nothing else.
+    A record with one closing brace, as its last byte, is; where there are more, brackets are counted."""
+    bytes_ = np.frombuffer(data, np.uint8)
+    if len(offsets) < 2 or not (bytes_[offsets[:-1]] == OPENING[0]).all():
+        return False
+    last = _last_bytes(bytes_, offsets)
+    closing = np.flatnonzero(bytes_ == CLOSING[0])
+    if len(closing) == len(last) and np.array_equal(closing, last):
+        return True
+    code = _outside_strings(bytes_)
+    depth = np.cumsum(np.isin(bytes_, OPENING) & code, dtype=np.int32)
+    depth -= np.cumsum(np.isin(bytes_, CLOSING) & code, dtype=np.int32)
+    ends = np.flatnonzero((depth == 0) & np.isin(bytes_, CLOSING) & code)
+    return np.array_equal(ends, last) and bool((depth >= 0).all())
+
+
+def _last_bytes(bytes_: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -> Offsets:
+    """Where each record ends, its line end not counted."""
+    last = offsets[1:].astype(np.int64) - 1
+    for _ in range(2):
+        last = np.where((last > offsets[:-1]) & _BLANK[bytes_[last]], last - 1, last)
+    return last
+
+
+def quotes_close_fields(data: bytes, form: FileFormat) -> bool:
+    """Whether every quote opens a field, closes it or is doubled inside one, so that all CSV parsers agree."""
+    delimiter, quote, escape = (form.encoded(text) for text in (form.delimiter, form.quote, form.escape))
+    if not quote or quote not in data:
+        return True
+    if escape != quote and escape and escape in data:
+        return False
+    bytes_ = np.frombuffer(data, np.uint8)
+    quotes = np.flatnonzero(bytes_ == quote[0])
+    if len(quotes) % 2 or not _quotes_pair_up(bytes_, quotes, delimiter[-1]):
+        return False
+    closing = quotes[1::2]
+    behind = bytes_[np.minimum(closing + 1, len(data) - 1)]
+    enders = (delimiter[0], NEWLINE, RETURN, quote[0])
+    return bool((np.isin(behind, enders) | (closing == len(data) - 1)).all())
+
+
 def _newlines(bytes_: npt.NDArray[np.uint8]) -> Offsets:
     return np.flatnonzero(bytes_ == NEWLINE)
 
