@@ -1,0 +1,276 @@
+"""Flows measured: joins, changes, aggregates and windows over streams, beside plain Structured Streaming in one run.
+
+    python bench/flows.py [--json] [--scale 0.1] [--only join,floor]
+
+Each figure makes its own data in a temporary folder. `--scale` makes everything smaller.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+import millpond as mp
+from millpond.runtime.session import build_session
+
+EVENTS = 1_000_000
+TABLE_ROWS = 100_000
+FILES = 8
+PATIENCE_S = 600.0
+
+STREAM = (
+    "CREATE STREAM events (id BIGINT, user_id STRING, symbol STRING, quantity INT, price DECIMAL(12,2), ts TIMESTAMP, "
+    "WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS) FROM 'file://./in/*.jsonl';\n"
+)
+USERS = "CREATE TABLE users (user_id STRING PRIMARY KEY, name STRING, tier STRING, n BIGINT);\n"
+
+
+class Bench:
+    """The data of one run and the session that its figures share."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+        self.root = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
+        self.spark = build_session()
+
+    def rows(self, count: int) -> int:
+        return max(int(count * self.scale), 100)
+
+    def folder(self, name: str) -> Path:
+        made = self.root / name
+        (made / "in").mkdir(parents=True)
+        return made
+
+    def app(self, folder: Path, text: str) -> mp.App:
+        (folder / "app.sql").write_text(text)
+        return mp.App(folder / "app.sql", state=folder / "state", spark=self.spark)
+
+
+def write_events(folder: Path, count: int, keys: int, files: int = FILES) -> None:
+    """JSON lines in several files, made aside and moved in whole."""
+    step = -(-count // files)
+    for number, first in enumerate(range(0, count, step)):
+        lines = [
+            f'{{"id": {i}, "user_id": "u{i * 7919 % keys}", "symbol": "S{i % 500}", "quantity": {i % 100}, '
+            f'"price": {i % 9000 / 100:.2f}, "ts": "2026-03-01T{i // 3600 % 24:02d}:{i // 60 % 60:02d}:{i % 60:02d}Z"}}'
+            for i in range(first, min(first + step, count))
+        ]
+        aside = folder.parent / f"{number}.tmp"
+        aside.write_text("\n".join(lines) + "\n")
+        aside.rename(folder / f"{number:03d}.jsonl")
+
+
+def fill_users(app: mp.App, count: int) -> None:
+    names = pa.array([f"u{i}" for i in range(count)])
+    tiers = pa.array(["GOLD" if i % 10 == 0 else "BASIC" for i in range(count)])
+    app.table("users").insert(
+        pa.table({"user_id": names, "name": names, "tier": tiers, "n": pa.array([0] * count, pa.int64())})
+    )
+
+
+def until(condition: Callable[[], bool]) -> float:
+    """Seconds until a condition holds."""
+    started = time.monotonic()
+    while not condition():
+        if time.monotonic() - started > PATIENCE_S:
+            raise TimeoutError("the app did not get there in time")
+        time.sleep(0.005)
+    return time.monotonic() - started
+
+
+def rate_once(bench: Bench, name: str, statements: str, events: int, keys: int) -> float:
+    """Rows per second of one flow over files, from the start of its first batch to the end of its last."""
+    folder = bench.folder(name)
+    write_events(folder / "in", events, keys)
+    app = bench.app(folder, STREAM + USERS + statements)
+    fill_users(app, keys)
+    started = time.monotonic()
+    app.run_once()
+    return events / (time.monotonic() - started)
+
+
+def join(bench: Bench) -> dict[str, float]:
+    """A join with a table that a second flow changes meanwhile, beside plain Spark with the table read once."""
+    events, keys = bench.rows(EVENTS), bench.rows(TABLE_ROWS)
+    folder = bench.folder("join")
+    text = (
+        STREAM
+        + USERS
+        + (
+            "INSERT INTO 'file://./out' SELECT e.*, u.name, u.tier "
+            "FROM events e LEFT JOIN users u ON u.user_id = e.user_id;\n"
+            f"INSERT INTO users SELECT concat('u', seq % {keys}), 'x', 'GOLD', seq FROM 'generate://?rate=10000';\n"
+        )
+    )
+    app = bench.app(folder, text)
+    fill_users(app, keys)
+    app.start()
+    waiting = folder / "waiting"
+    waiting.mkdir()
+    write_events(waiting, events, keys)
+    for file in sorted(waiting.iterdir()):
+        file.rename(folder / "in" / file.name)
+    flow = app.progress().flows[0].name
+    seconds = until(lambda: next(f.rows for f in app.progress().flows if f.name == flow) >= events)
+    app.stop()
+    return {"join_rows_s": events / seconds, "spark_stale_rows_s": plain_spark("join", folder, events)}
+
+
+def plain_spark(what: str, folder: Path, events: int) -> float:
+    """The plain way, in a process of its own with Spark's default settings."""
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("plain_spark.py")), what, str(folder)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = float(done.stdout.strip().splitlines()[-1])
+    return events / found if what == "join" else found
+
+
+def join_50k(bench: Bench) -> dict[str, float]:
+    """The seeds' own case: a 50,000-row table, file to file."""
+    out = "INSERT INTO 'file://./out' SELECT e.*, u.tier FROM events e JOIN users u ON u.user_id = e.user_id;\n"
+    return {"join_50k_rows_s": rate_once(bench, "join_50k", out, bench.rows(EVENTS), bench.rows(50_000))}
+
+
+def floor(bench: Bench) -> dict[str, float]:
+    """The median batch of 100 events through two tables, a subquery and an upsert, beside an empty foreachBatch."""
+    folder = bench.folder("floor")
+    text = USERS + (
+        "CREATE STREAM ticks (user_id STRING, symbol STRING, quantity INT) FROM 'memory://ticks';\n"
+        "CREATE TABLE symbols (symbol STRING PRIMARY KEY, sector STRING);\n"
+        "CREATE TABLE seen (user_id STRING PRIMARY KEY, symbol STRING, sector STRING, tier STRING, n BIGINT);\n"
+        "INSERT INTO seen SELECT t.user_id, t.symbol, s.sector, u.tier, "
+        "(SELECT MAX(x.n) FROM users x WHERE x.user_id = t.user_id) AS n FROM ticks t "
+        "JOIN users u ON u.user_id = t.user_id LEFT JOIN symbols s ON s.symbol = t.symbol;\n"
+    )
+    app = bench.app(folder, text)
+    fill_users(app, 10_000)
+    app.table("symbols").insert([{"symbol": f"S{i}", "sector": f"sector {i % 7}"} for i in range(500)])
+    app.start()
+    feed = app.feed("memory://ticks")
+    times = []
+    for number in range(40):
+        feed.send(
+            [{"user_id": f"u{(number * 100 + i) % 10_000}", "symbol": f"S{i}", "quantity": i} for i in range(100)]
+        )
+        until(partial(_all_did, app, number + 1))
+        times.append(app.progress().flows[0].batch_ms)
+    app.stop()
+    return {"batch_floor_ms": statistics.median(times[10:]), "spark_floor_ms": plain_spark("floor", folder, 0)}
+
+
+def changes(bench: Bench) -> dict[str, float]:
+    """UPDATE and DELETE driven by a stream, an aggregate of 100,000 groups, a window, ten tables joined at once."""
+    events, keys = bench.rows(EVENTS // 2), bench.rows(TABLE_ROWS)
+    update = "UPDATE users SET n = users.n + e.quantity FROM events e WHERE users.user_id = e.user_id;\n"
+    delete = "DELETE FROM users USING events e WHERE users.user_id = e.user_id AND e.quantity = 99;\n"
+    groups = "CREATE TABLE totals AS SELECT user_id, COUNT(*) AS n, SUM(price) AS price FROM events GROUP BY user_id;\n"
+    window = (
+        "CREATE TABLE minutes AS SELECT symbol, window_start, window_end, AVG(price) AS price FROM events "
+        "GROUP BY symbol, TUMBLING(ts, INTERVAL 1 MINUTE);\n"
+    )
+    joins = " ".join(f"LEFT JOIN users u{i} ON u{i}.user_id = e.user_id" for i in range(10))
+    tiers = ", ".join(f"u{i}.tier AS t{i}" for i in range(10))
+    wide = f"INSERT INTO 'file://./out' SELECT e.id, {tiers} FROM events e {joins};\n"
+    return {
+        "update_rows_s": rate_once(bench, "update", update, events, keys),
+        "delete_rows_s": rate_once(bench, "delete", delete, events, keys),
+        "aggregate_rows_s": rate_once(bench, "aggregate", groups, events, keys),
+        "window_rows_s": rate_once(bench, "window", window, events, keys),
+        "wide_rows_s": rate_once(bench, "wide", wide, events, keys),
+    }
+
+
+def flat(bench: Bench) -> dict[str, float]:
+    """How the time of a batch's lookups grows with the table: 20,000 rows that touch 5,000 keys."""
+    figures = {}
+    keys = pa.array([f"u{i * 13 % 5_000}" for i in range(20_000)]).unique()
+    for count in (1_000, 50_000, bench.rows(1_000_000), bench.rows(5_000_000)):
+        app = mp.App(sql=USERS, settings={})
+        fill_users(app, count)
+        users = app.table("users")
+        times = []
+        for _ in range(15):
+            started = time.perf_counter()
+            users.lookup(keys)
+            times.append(time.perf_counter() - started)
+        figures[f"lookup_ms_{count}"] = statistics.median(times) * 1000
+        app.stop()
+    return figures
+
+
+def _all_did(app: mp.App, batches: int) -> bool:
+    return all(flow.batches >= batches for flow in app.progress().flows)
+
+
+def many(bench: Bench) -> dict[str, float]:
+    """Many flows at once, each with a small source and one upsert into its own table: the median batch."""
+    figures = {}
+    for count in (5, 10, 20, 40):
+        folder = bench.folder(f"many{count}")
+        text = "".join(
+            f"CREATE STREAM s{i} (k INT, v INT) FROM 'memory://s{i}';\nCREATE TABLE t{i} (k INT PRIMARY KEY, v INT);\n"
+            f"INSERT INTO t{i} SELECT k, v FROM s{i};\n"
+            for i in range(count)
+        )
+        app = bench.app(folder, text)
+        app.start()
+        feeds = [app.feed(f"memory://s{i}") for i in range(count)]
+        times = []
+        for number in range(6):
+            started = time.monotonic()
+            for feed in feeds:
+                feed.send([{"k": k, "v": number} for k in range(10)])
+            until(partial(_all_did, app, number + 1))
+            times.append((time.monotonic() - started) * 1000)
+        figures[f"flows_{count}_ms"] = statistics.median(times[1:])
+        app.stop()
+    return figures
+
+
+FIGURES: dict[str, Callable[[Bench], dict[str, float]]] = {
+    "join": join,
+    "join_50k": join_50k,
+    "floor": floor,
+    "changes": changes,
+    "flat": flat,
+    "many": many,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one line of named figures")
+    parser.add_argument("--scale", type=float, default=1.0, help="size of the data, 1 is full")
+    parser.add_argument("--only", default=",".join(FIGURES), help="which figures, comma between")
+    arguments = parser.parse_args()
+    bench = Bench(arguments.scale)
+    figures: dict[str, float] = {}
+    for name in arguments.only.split(","):
+        figures.update(FIGURES[name](bench))
+        if not arguments.json:
+            print(f"-- {name}", file=sys.stderr, flush=True)
+    figures["driver_memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    bench.spark.stop()
+    if arguments.json:
+        print(json.dumps({name: round(value, 2) for name, value in figures.items()}))
+        return
+    for name, value in figures.items():
+        print(f"{name:24} {value:>16,.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""The plain way: Structured Streaming with Spark's default settings, for bench/flows.py. Prints seconds or ms."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = "id BIGINT, user_id STRING, symbol STRING, quantity INT, price DECIMAL(12,2), ts TIMESTAMP"
+
+
+def session() -> SparkSession:
+    builder = SparkSession.builder.master("local[*]").appName("plain").config("spark.driver.memory", "4g")
+    return builder.config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate()
+
+
+def join(spark: SparkSession, folder: Path) -> float:
+    """Seconds to join every event with a table read once, file to file; the session is warmed up first."""
+    users = spark.range(100_000).selectExpr("concat('u', id) AS user_id", "'x' AS name", "'GOLD' AS tier").cache()
+    users.count()
+    spark.read.schema(SCHEMA).json(str(folder / "in")).limit(10_000).join(users, "user_id", "left").count()
+    events = spark.readStream.schema(SCHEMA).json(str(folder / "in"))
+    rows = events.join(users, "user_id", "left")
+    started = time.monotonic()
+    writer = rows.writeStream.format("json").option("path", str(folder / "plain-out"))
+    query = writer.option("checkpointLocation", str(folder / "plain-checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return time.monotonic() - started
+
+
+def floor(spark: SparkSession, folder: Path) -> float:
+    """The median trigger of an empty foreachBatch, in ms."""
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 1000).load()
+    times: list[float] = []
+
+    def nothing(batch: DataFrame, number: int) -> None:
+        times.append(number)
+
+    query: Any = rows.writeStream.foreachBatch(nothing)
+    query = query.option("checkpointLocation", str(folder / "plain-floor")).trigger(processingTime="0 seconds").start()
+    while len(times) < 40:
+        time.sleep(0.05)
+    durations = [p["durationMs"]["triggerExecution"] for p in query.recentProgress if p["numInputRows"]]
+    query.stop()
+    return statistics.median(durations[10:])
+
+
+if __name__ == "__main__":
+    spark = session()
+    print({"join": join, "floor": floor}[sys.argv[1]](spark, Path(sys.argv[2])))
+    spark.stop()
