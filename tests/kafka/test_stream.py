@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 pytestmark = pytest.mark.spark
 
@@ -20,3 +21,39 @@ def test_messages_arrive_once_and_in_order(topic: Callable[..., Any], run: Calla
     orders.send({"id": 3, "price": 1.25})
     found = run(sql, ask="SELECT * FROM seen")
     assert [(r["id"], str(r["price"]), r["place"]) for r in found] == [(1, "10.50", 0), (2, "7.00", 1), (3, "1.25", 2)]
+
+
+def test_rubbish_is_a_dead_letter_and_aborted_transactions_are_not_read(
+    topic: Callable[..., Any], run: Callable[..., Any]
+) -> None:
+    orders = topic()
+    producer = Producer({"bootstrap.servers": orders.brokers, "transactional.id": orders.name})
+    producer.init_transactions(20)
+    for number, end in ((1, producer.commit_transaction), (2, producer.abort_transaction)):
+        producer.begin_transaction()
+        orders.send_by(producer, {"id": number})
+        end(20)
+    orders.send(b"\xff\x00rubbish", {"id": 3}, None, {"id": "four"})
+    sql = f"""
+        CREATE STREAM orders (id INT) FROM {orders.uri};
+        CREATE TABLE seen (id INT); INSERT INTO seen SELECT id FROM orders;
+    """
+    assert [r["id"] for r in run(sql, "SELECT id FROM seen ORDER BY id")] == [1, 3]
+    letters = run(sql, "SELECT raw FROM dead_letters ORDER BY position")
+    assert [bytes(r["raw"]) for r in letters] == [b"\xff\x00rubbish", b'{"id": "four"}']
+
+
+def test_partitions_added_later_are_read_and_latest_loses_nothing_between_runs(
+    topic: Callable[..., Any], run: Callable[..., Any]
+) -> None:
+    orders = topic()
+    orders.send({"id": 1})
+    sql = f"""
+        CREATE STREAM orders (id INT) FROM {orders.uri} WITH ('auto.offset.reset' = 'latest');
+        CREATE TABLE seen (id INT); INSERT INTO seen SELECT id FROM orders;
+    """
+    assert run(sql, "SELECT id FROM seen") == []
+    orders.send({"id": 2})
+    orders.grow(2)
+    orders.send({"id": 3}, partition=1)
+    assert [r["id"] for r in run(sql, "SELECT id FROM seen ORDER BY id")] == [2, 3]
