@@ -21,7 +21,7 @@ SHAPE = ["_source", "_partition", "_offset", "_mp_major", "_mp_minor", "_mp_bad"
 def rows_of(frame: Any, *columns: str) -> list[tuple[Any, ...]]:
     """The good rows in stream order."""
     good = frame.where("_mp_bad IS NULL").orderBy(ORDER_MAJOR, ORDER_MINOR)
-    return [tuple(row) for row in good.select(*columns).collect()]
+    return [tuple(row) for row in good.select(*[f"`{name}`" for name in columns]).collect()]
 
 
 @pytest.fixture
@@ -84,6 +84,17 @@ def test_parquet_streams_keep_exact_values(run: Any, data: Path) -> None:
     pq.write_table(pa.table({"p": pa.array(prices, pa.decimal128(30, 2)), "n": [1, 2, 3]}), data / "a.parquet")
     (batch,) = run("file://.", {"n": "INT", "p": "DECIMAL(30,2)"})
     assert batch == [(1, prices[0]), (2, prices[1]), (3, None)]
+
+
+@pytest.mark.spark
+def test_columns_may_have_any_name_and_good_and_bad_records_come_together(run: Any, data: Path) -> None:
+    columns = {"value": "INT", "source": "STRING", "position": "INT", "a b": "STRUCT<header: INT>"}
+    good = {"value": 1, "source": "x", "position": 2, "a b": {"header": 3}}
+    lines = [good, {**good, "value": "4"}, {**good, "value": "many"}, {**good, "value": 5}]
+    (data / "x.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (batch,) = run("file://./x.jsonl", columns)
+    assert [row[:3] for row in batch] == [(1, "x", 2), (4, "x", 2), (5, "x", 2)]
+    assert [tuple(row[3]) for row in batch] == [(3,)] * 3
 
 
 @pytest.mark.spark
