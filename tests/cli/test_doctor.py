@@ -6,11 +6,15 @@ import json
 from importlib import metadata
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from millpond.cli import health
 from millpond.cli.health import MISSING, OK, WARN, Finding, Machine
 from millpond.cli.main import main
+from millpond.contracts.table import TableSpec
+from millpond.schema import Column, Schema
+from millpond.tables.store import open_store
 
 Capture = pytest.CaptureFixture[str]
 
@@ -97,3 +101,25 @@ def test_a_full_disk_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setattr(health, "DISK_MIN_BYTES", 2**62)
     found = only(health.disk(Machine({}, tmp_path)))
     assert (found.state, "--state" in found.command) == (WARN, True)
+
+
+def test_repair_keeps_what_is_sound_and_says_what_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["doctor", "--repair"]) == 1
+    assert capsys.readouterr().err.startswith("MP807  ")
+    store = open_store(tmp_path / ".millpond" / "app" / "store")
+    table = store.create(TableSpec("t", Schema.of([Column("n", pa.int64())])))
+    table.insert([{"n": 1}])
+    table.insert([{"n": 2}])
+    store.close()
+    assert main(["doctor", "--repair"]) == 0
+    assert "Sound" in capsys.readouterr().out
+    log = tmp_path / ".millpond" / "app" / "store" / "log-000001"
+    log.write_bytes(log.read_bytes()[:-20] + b"\xff" * 20)
+    assert main(["doctor", "--repair", "--state", ".millpond/app"]) == 0
+    assert "are lost" in capsys.readouterr().out
+    store = open_store(tmp_path / ".millpond" / "app" / "store")
+    assert store.table("t").values("n") == [1]
+    store.close()

@@ -104,7 +104,7 @@ def test_wrong_arguments_are_coded_and_exit_2(words: list[str], says: str, capsy
     assert f"millpond {words[0]} --help" in told
 
 
-@pytest.mark.parametrize("words", [["shell"], ["dead-letters", "replay"], ["doctor", "--repair"]])
+@pytest.mark.parametrize("words", [["shell"], ["dead-letters", "replay"]])
 def test_what_comes_later_says_so(words: list[str], capsys: Capture) -> None:
     assert main(words) == 1
     assert capsys.readouterr().err.startswith("MP901  ")

@@ -43,7 +43,6 @@ CONDITIONS = (
     "age NOT BETWEEN -5 AND 7",
     "name = 'Ann'",
     "name LIKE 'A%'",
-    "name = 1",
     "name IN ('Ann', 'ann')",
     "age IN (7, NULL)",
     "age NOT IN (7, NULL)",
@@ -176,9 +175,10 @@ def test_a_log_that_refuses_leaves_the_file_as_it_was(tmp_path: Path, monkeypatc
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patched, pytest.raises(MillpondError, match="MP805"):
+    with monkeypatch.context() as patched:
         patched.setattr("os.fdatasync", full)
-        table.insert(ROWS[2:])
+        with pytest.raises(MillpondError, match="MP805"):
+            table.insert(ROWS[2:])
     assert len(table) == 2
     table.insert(ROWS[2:])
     store.close()

@@ -5,18 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 from millpond.cli.command import Arguments, Command, add_json
 from millpond.cli.health import CHECKS, MISSING, OK, Finding, Machine
-from millpond.errors import NotYetError
+from millpond.errors import StateError
 from millpond.runtime.jars import install_connector
+from millpond.tables.repair import repair
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--install", metavar="NAME", help="fetch what a connector needs, such as kafka")
-    parser.add_argument("--repair", action="store_true", help="repair a state directory (comes later)")
+    parser.add_argument("--repair", action="store_true", help="keep what is sound of damaged state directories")
+    parser.add_argument("--state", metavar="DIR", help="the one to repair (all those in ./.millpond)")
     add_json(parser)
 
 
@@ -26,12 +29,26 @@ def run(arguments: Arguments) -> int:
         print(*(f"installed  {jar}" for jar in jars), sep="\n")
         return 0
     if arguments.repair:
-        hint = "Restore the state directory from a copy, or start over with another --state."
-        raise NotYetError("MP901", "Repairing a state directory comes in a later version.", hint=hint)
+        print(*_repaired(arguments.state), sep="\n")
+        return 0
     machine = Machine(os.environ, Path.cwd())
     findings = [finding for check in CHECKS for finding in check(machine)]
     print(*(map(_json_line, findings) if arguments.json else _lines(findings)), sep="\n")
     return 1 if any(finding.state == MISSING for finding in findings) else 0
+
+
+def _repaired(state: str | None) -> Iterator[str]:
+    """What was done to each state directory, a line each; MP807 when there is none."""
+    folders = [Path(state)] if state else sorted(path for path in Path(".millpond").glob("*") if path.is_dir())
+    stores = [folder / "store" for folder in folders if (folder / "store").is_dir()]
+    if not stores:
+        where = state or ".millpond here"
+        raise StateError(
+            "MP807", f"There is no state in {where}.", hint="Name it: millpond doctor --repair --state DIR"
+        )
+    for store in stores:
+        told = repair(store) or ["Sound; nothing was changed."]
+        yield from (f"{store.parent}  {line}" for line in told)
 
 
 def _lines(findings: list[Finding]) -> list[str]:

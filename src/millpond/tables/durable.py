@@ -55,7 +55,7 @@ class Folder:
         self._clock = clock
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._guard = _locked(path / "lock")
+            self._guard = lock_folder(path / "lock")
         except OSError as error:
             raise refused("The tables' folder cannot be used", path, error) from error
         self.checkpointing = threading.Lock()
@@ -204,7 +204,7 @@ def _redo(rows: TableRows, gone: Blob, added: Blob) -> None:
     rows.compact()
 
 
-def _locked(path: Path) -> int:
+def lock_folder(path: Path) -> int:
     guard = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)

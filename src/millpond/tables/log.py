@@ -112,7 +112,7 @@ def read_log(path: Path, after: int, *, last: bool, problems: list[Problem]) -> 
         raise StateError("MP804", f"The commit log {path} cannot be read: {error.strerror}.") from error
     offset = 0
     while offset < len(data):
-        found = _decode(data, offset)
+        found = decode(data, offset)
         if isinstance(found, str):
             if not last or not _is_torn(data, offset):
                 raise _damaged(path, offset, found)
@@ -127,7 +127,7 @@ def read_log(path: Path, after: int, *, last: bool, problems: list[Problem]) -> 
         yield record
 
 
-def _decode(data: memoryview, offset: int) -> tuple[Record, int] | str:
+def decode(data: memoryview, offset: int) -> tuple[Record, int] | str:
     """The record at an offset and where the next begins, or what is wrong with it."""
     if len(data) - offset < _HEADER.size:
         return "the record's header is cut short"
@@ -167,7 +167,7 @@ def _sound_record_after(data: memoryview, offset: int) -> bool:
     rest = bytes(data[offset:])
     place = rest.find(_MAGIC)
     while place >= 0:
-        if not isinstance(_decode(data, offset + place), str):
+        if not isinstance(decode(data, offset + place), str):
             return True
         place = rest.find(_MAGIC, place + 1)
     return False
