@@ -20,7 +20,8 @@ def test_people_are_told_what_is_read_kept_driven_and_written() -> None:
         "  v  key (tier), memory; a view, refreshed in full, when totals or users change",
         "    1. aggregate into totals  (line 5)",
         "    2. write to file://./out  (line 8)",
-        "       reads users as a snapshot: read whole, once per version; lookups by key are not there yet",
+        "       reads users as a lookup: user_id is its key: only rows of the batch's keys are read "
+        "(all of them while it is small)",
         "  file://./out  file, exactly once",
     ):
         assert line in text.splitlines()

@@ -56,10 +56,12 @@ def test_equal_names_of_a_bare_select_are_told_apart() -> None:
 
 
 def test_using_joins_two_columns_into_one() -> None:
-    step = last_step(good("SELECT * FROM quotes JOIN trades t USING (symbol) WHERE symbol = 'A' AND t.ts > quotes.ts;"))
-    assert step.schema.names[:3] == ("symbol", "bid", "ts")
-    assert "ON `quotes`.`symbol` = `t`.`symbol`" in render(step.query)
-    assert "WHERE `quotes`.`symbol` = 'A'" in render(step.query)
+    step = last_step(
+        good("SELECT * FROM trades t JOIN users USING (user_id) WHERE user_id = 'A' AND users.tier = 'x';")
+    )
+    assert step.schema.names.count("user_id") == 1
+    assert "ON `t`.`user_id` = `users`.`user_id`" in render(step.query)
+    assert "WHERE `t`.`user_id` = 'A'" in render(step.query)
 
 
 def test_a_full_join_using_takes_whichever_is_there() -> None:

@@ -28,9 +28,7 @@ def _chosen(name: str, wish: AccessKind | None, key: tuple[str, ...], lookups: t
     if wish is AccessKind.SNAPSHOT:
         return Access(name, AccessKind.SNAPSHOT, "asked for by the hint SNAPSHOT", True)
     if wish is AccessKind.LOOKUP:
-        reason = (
-            "asked for by the hint LOOKUP" if tied else "LOOKUP was asked for, but nothing ties it to the batch"
-        )
+        reason = "asked for by the hint LOOKUP" if tied else "LOOKUP was asked for, but nothing ties it to the batch"
         return Access(name, AccessKind.LOOKUP if tied else AccessKind.SNAPSHOT, reason, True)
     if key and all(k.lower() in columns for k in key):
         reason = f"{', '.join(key)} is its key: only rows of the batch's keys are read (all of them while it is small)"

@@ -52,7 +52,7 @@ def waits_of(query: exp.Query) -> tuple[Wait, ...]:
 
 def _wait(position: int, join: exp.Join) -> Wait:
     given = {e.name: e.value for e in nodes.join_options(join).entries}
-    values = {o.name: o.read(given.get(o.name, o.default)) for o in JOIN_OPTIONS if o.name.startswith("wait.")}
+    values = {o.name: o.read(given.get(o.name, o.default or "")) for o in JOIN_OPTIONS if o.name.startswith("wait.")}
     return Wait(position, values["wait.timeout"], values["wait.max.rows"])
 
 
@@ -101,7 +101,8 @@ def _fail(select: exp.Select, join: exp.Join) -> None:
     alias = join.this.alias_or_name
     on = join.args.get("on")
     own = [c for c in (on.find_all(exp.Column) if on is not None else ()) if c.table != alias]
-    values = [exp.cast(c.copy(), "string", dialect="spark") for c in own] or [exp.func("uuid")]
+    values: list[exp.Expr] = [exp.cast(c.copy(), "string", dialect="spark") for c in own]
+    values = values or [exp.func("uuid")]
     shown = [exp.func("coalesce", v, exp.Literal.string("NULL")) for v in values]
     told = exp.func("concat_ws", exp.Literal.string(", "), *shown)
     start = exp.Literal.string(f"{FAILED} No row of '{alias}' for ")

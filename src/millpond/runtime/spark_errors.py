@@ -60,6 +60,11 @@ def _text(error: BaseException) -> str:
 
 
 def _find(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
-    while error is not None and not isinstance(error, kind):
+    """The first of a kind in the chain of causes; a chain may be a circle."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, kind):
+            return error
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
-    return error
+    return None
