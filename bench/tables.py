@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from peers import peers
 
 from millpond.contracts.table import Table, TableSpec
 from millpond.schema import TIMESTAMP, Schema
@@ -146,6 +147,14 @@ def one_by_one(count: int) -> dict[str, float]:
     return figures
 
 
+def beside(count: int, folder: Path) -> dict[str, float]:
+    """What else a Python user has, on the same rows."""
+    data = rows(count)
+    picked = pa.array(np.random.default_rng(2).integers(0, count, KEYS))
+    keys = data.column("key").combine_chunks().take(picked).to_pylist()
+    return {f"peer_{name}": value for name, value in peers(data, keys, folder, seconds).items()}
+
+
 def memory_ratio(count: int) -> dict[str, float]:
     """Our bytes for each of the bytes of a dict of dicts of the same rows."""
     data = rows(count)
@@ -206,6 +215,7 @@ def main() -> None:
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory(dir=".") as folder:
         figures = loading(given.rows, Path(folder))
+        figures |= beside(given.rows, Path(folder))
     figures |= asking(given.rows) | one_by_one(given.rows)
     figures |= {f"{name}_100k": value for name, value in one_by_one(100_000).items()}
     figures |= memory_ratio(min(given.rows, 100_000)) | threads_ratio(given.rows, given.seconds)
@@ -214,7 +224,7 @@ def main() -> None:
         print()
         return
     for name, value in figures.items():
-        print(f"{name:24s} {value:18,.3f}")
+        print(f"{name:32s} {value:18,.3f}")
 
 
 if __name__ == "__main__":
