@@ -13,7 +13,6 @@ from millpond.cli.command import Arguments, Command, add_json
 from millpond.cli.health import CHECKS, MISSING, OK, Finding, Machine
 from millpond.errors import StateError
 from millpond.runtime.jars import install_connector
-from millpond.tables.repair import repair
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +45,9 @@ def _repaired(state: str | None) -> Iterator[str]:
         raise StateError(
             "MP807", f"There is no state in {where}.", hint="Name it: millpond doctor --repair --state DIR"
         )
+    # Tables bring numpy and Arrow's kernels with them, and every other command would wait for these.
+    from millpond.tables.repair import repair
+
     for store in stores:
         told = repair(store) or ["Sound; nothing was changed."]
         yield from (f"{store.parent}  {line}" for line in told)

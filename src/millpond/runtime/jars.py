@@ -8,10 +8,13 @@ import subprocess
 from collections.abc import Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from millpond.errors import OptionError, SetupError
-from millpond.plan.model import Plan
 from millpond.redact import redact
+
+if TYPE_CHECKING:
+    from millpond.plan.model import Plan
 
 FOLDER_VARIABLE = "MILLPOND_JARS"
 # Connector -> the jar by which its presence is told.

@@ -26,6 +26,8 @@ STREAMING_CONF = {
     ),
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.streaming.minBatchesToRetain": "10",
+    # The log of feed files seen is rewritten whole every so many batches.
+    "spark.sql.streaming.fileSource.log.compactInterval": "200",
     "spark.sql.streaming.stopTimeout": "60s",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     # Small batches: adaptive planning costs more than it brings, and everything that fits is broadcast.
