@@ -176,6 +176,13 @@ def _table_options(plan: Plan) -> Iterator[tuple[Place, str]]:
                     yield table.place, f"The table option '{name}'"
 
 
+def _missing_tables(plan: Plan) -> Iterator[tuple[Place, str]]:
+    for step in _steps(plan):
+        wish = step.options.get("on.table.missing")
+        if wish in ("skip", "nulls", "default"):
+            yield step.place, f"'on.table.missing' = '{wish}'"
+
+
 NOT_YET = (
     NotYet("UPDATE ... FROM and DELETE ... USING a table", _from_tables),
     NotYet("UPSERT ... ON with aggregates, subqueries or VALUES", _upserts_on),
@@ -188,4 +195,5 @@ NOT_YET = (
     NotYet("sinks", _sinks),
     NotYet("backends", _backends),
     NotYet("read-through caches", _table_options),
+    NotYet("statements that go on without a table", _missing_tables),
 )
