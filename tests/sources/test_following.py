@@ -15,23 +15,14 @@ import pytest
 from millpond.errors import SourceError
 from millpond.sources import feed as feed_module
 from millpond.sources.files.following import FileStream
+from millpond.testing.clock import Clock
 
 COLUMNS = {"a": "BIGINT"}
 
 
-class Clock:
-    """Time that only tests move."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1000.0)
 
 
 @pytest.fixture

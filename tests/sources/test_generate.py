@@ -9,21 +9,12 @@ import pytest
 
 from millpond.errors import SourceError
 from millpond.sources.generate import PLUGIN, GenerateStream, GenerateTable
-
-
-class Clock:
-    """Time that only tests move."""
-
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
+from millpond.testing.clock import Clock
 
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_800_000_000.0)
 
 
 @pytest.fixture

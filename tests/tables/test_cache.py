@@ -8,23 +8,14 @@ import pytest
 from millpond.contracts.table import Table, TableSpec
 from millpond.schema import Column, Schema
 from millpond.tables.store import TableStore, open_store
+from millpond.testing.clock import Clock
 
 SCHEMA = Schema.of([Column("k", pa.int64(), False), Column("v", pa.string())], ["k"])
 
 
-class Clock:
-    """Moved by hand."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_000.0)
 
 
 @pytest.fixture

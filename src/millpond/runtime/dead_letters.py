@@ -9,21 +9,9 @@ import pyarrow as pa
 
 from millpond.contracts.source import BAD, ORDER_MINOR, RAW
 from millpond.contracts.table import TableSpec, Transaction
-from millpond.schema import TIMESTAMP, Column, Schema
+from millpond.plan.system import DEAD_LETTERS as SCHEMA
 
 NAME = "dead_letters"
-SCHEMA = Schema.of(
-    (
-        Column("at", TIMESTAMP),
-        Column("flow", pa.string()),
-        Column("source", pa.string()),
-        Column("partition", pa.string()),
-        Column("position", pa.string()),
-        Column("code", pa.string()),
-        Column("reason", pa.string()),
-        Column("raw", pa.binary()),
-    )
-)
 SPEC = TableSpec(NAME, SCHEMA)
 
 
