@@ -26,9 +26,6 @@ class Uri:
         """The URI as it may be printed."""
         return redact(self.text)
 
-    def param(self, name: str) -> str | None:
-        return next((value for key, value in self.params if key.lower() == name), None)
-
 
 def parse_uri(text: str, place: Place | None = None) -> Uri:
     """Take a URI apart; MP105 when it is none."""

@@ -14,6 +14,7 @@ from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
 from millpond.errors import SourceError
 from millpond.sources.file import PLUGIN
 from millpond.sources.files.loading import FileTable
+from millpond.testing.clock import Clock
 
 SHAPE = ["_source", "_partition", "_offset", "_mp_major", "_mp_minor", "_mp_bad", "_mp_raw"]
 
@@ -175,20 +176,10 @@ def test_a_table_in_latin_1_is_read_when_told(table: Any, spark: Any, data: Path
     assert rows_of(reader.read(spark), "k", "v") == [(1, "José")]
 
 
-class Clock:
-    """Time that only tests move."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_watched_table_sees_additions_at_once_and_rewrites_when_they_are_over(
     spec: Any, data: Path, state: Path
 ) -> None:
-    clock, file = Clock(), data / "a.csv"
+    clock, file = Clock(0.0), data / "a.csv"
     file.write_text("k\n1\n2\n")
     reader = FileTable(spec("file://./a.csv", {"k": "INT"}, watch="true"), state, clock)
     first = reader.fingerprint()

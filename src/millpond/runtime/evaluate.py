@@ -17,8 +17,6 @@ from millpond.schema import Schema
 from millpond.sql.spark import render
 
 ROWS_VIEW = "__mp_rows"
-
-
 ONE_ROW = pa.table({"__one": pa.array([0], pa.int8())})
 
 
@@ -29,10 +27,16 @@ def constant(spark: Callable[[], SparkSession], expression: exp.Expression) -> A
 
 def evaluate(spark: Callable[[], SparkSession], expression: exp.Expression, rows: pa.Table) -> pa.ChunkedArray:
     """One value per row; Spark is started only if the expression needs it."""
+    found = by_arrow(expression, rows)
+    return evaluate_on_spark(spark(), expression, rows) if found is None else found
+
+
+def by_arrow(expression: exp.Expression, rows: pa.Table) -> pa.ChunkedArray | None:
+    """One value per row, or None for an expression that only Spark can evaluate."""
     try:
         found = compile_expression(expression, Schema.from_arrow(rows.schema)).evaluate(rows)
     except NotCompilable:
-        found = evaluate_on_spark(spark(), expression, rows)
+        return None
     return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
 
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from millpond.expressions.compile import NotCompilable, compile_expression
 from millpond.plan.aggregate_model import AggregatePlan, Final
 from millpond.runtime import aggregate, kept
 from millpond.runtime.access import arrow_frame
 from millpond.runtime.aggregate import GROUP_ID
+from millpond.runtime.evaluate import by_arrow
 from millpond.runtime.work import Work
 from millpond.schema import Schema
 
@@ -70,17 +70,9 @@ def _values(work: Work, expressions: list[exp.Expression], rows: pa.Table) -> li
     a subquery Spark does all of them, because its joins may change the order of the rows."""
     if any(e.find(exp.Query) for e in expressions):
         return _on_spark(work, expressions, rows)
-    found = [_by_arrow(e, rows) for e in expressions]
+    found = [by_arrow(e, rows) for e in expressions]
     others = iter(_on_spark(work, [e for e, f in zip(expressions, found, strict=True) if f is None], rows))
     return [next(others) if f is None else f for f in found]
-
-
-def _by_arrow(expression: exp.Expression, rows: pa.Table) -> pa.ChunkedArray | None:
-    try:
-        found = compile_expression(expression, Schema.from_arrow(rows.schema)).evaluate(rows)
-    except NotCompilable:
-        return None
-    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
 
 
 def _on_spark(work: Work, expressions: list[exp.Expression], rows: pa.Table) -> list[pa.ChunkedArray]:

@@ -18,6 +18,7 @@ from millpond.plan.upserts import matches_by_key
 from millpond.rendering import json_lines
 from millpond.runtime.access import arrow_frame
 from millpond.runtime.batch_run import BatchRun
+from millpond.runtime.evaluate import constant
 from millpond.runtime.folding import apply_change
 from millpond.runtime.latest import KEEP, key_values, last_of_keys, with_keep
 from millpond.runtime.lookups import Lookups
@@ -26,6 +27,7 @@ from millpond.runtime.relations import ORDER, carry_order
 from millpond.runtime.spark_types import from_spark_schema
 from millpond.runtime.telling import keep_table, rows_to_tell, stage
 from millpond.schema import Column, Schema, type_name
+from millpond.sql.parser import parse_expression
 
 
 def run_step(run: BatchRun, step: Step) -> None:
@@ -192,9 +194,8 @@ def _fill_defaults(run: BatchRun, rows: pa.Table, columns: list[Column]) -> pa.T
     for column in columns:
         value = pa.nulls(rows.num_rows, column.type)
         if column.default is not None and rows.num_rows:
-            text = f"SELECT CAST({column.default} AS {type_name(column.type)}) AS v"
-            one = run.work.views.session.sql(text).toArrow()["v"][0].cast(column.type)
-            value = pa.array([one.as_py()] * rows.num_rows, column.type)
+            default = exp.cast(parse_expression(column.default), type_name(column.type), dialect="spark")
+            value = pa.array([constant(run.work.views.spark, default)] * rows.num_rows, column.type)
         rows = rows.append_column(column.name, value)
     return rows
 
