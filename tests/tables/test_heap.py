@@ -46,3 +46,15 @@ def test_an_old_version_is_read_while_the_heap_grows() -> None:
     assert old.lookup(keys).column("v").to_pylist() == [0] * 100
     assert [old.get(k) for k in (0, 99, 100)] == [{"k": 0, "v": 0}, {"k": 99, "v": 0}, None]
     assert old.lookup([0], by="v").num_rows == len(old) == 100
+
+
+def test_an_older_version_lacks_the_rows_that_were_appended_later() -> None:
+    table = open_store(None).create(SPEC)
+    for first in range(0, 40, 10):
+        table.insert(rows(range(first, first + 10), first))
+    older = table.snapshot(2)
+    assert older.to_arrow().column("k").to_pylist() == list(range(20))
+    assert older.count("v >= 0") == len(older) == 20
+    table.delete(keys=[0])
+    assert table.snapshot(2).to_arrow().num_rows == 20
+    assert table.snapshot(2).lookup([0, 10, 30], by="v").column("k").to_pylist() == list(range(20))

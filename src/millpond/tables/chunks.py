@@ -5,13 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from millpond.tables.sides import side_by_side
 
 Ids = npt.NDArray[np.int64]
 
@@ -53,6 +55,10 @@ class Chunks:
 
     def columns(self, rows: Ids, positions: Sequence[int]) -> list[pa.Array]:
         """Some columns of some rows, in the order of `rows`."""
+        if len(self.batches) == 1 and len(rows) > 1:
+            batch, taken = self.batches[0], pa.array(rows)
+            works = [partial(self._taken, batch, p, taken) for p in positions]
+            return side_by_side(works, len(rows))
         stored = self._stored_columns(rows, positions)
         return [self._decoded(p, column) for p, column in zip(positions, stored, strict=True)]
 
@@ -95,6 +101,11 @@ class Chunks:
             batches[first:] = [pa.concat_batches(batches[first:])]
         return replace(grown, batches=tuple(batches))
 
+    def first(self, rows: int) -> Chunks:
+        """Only the rows with lower numbers."""
+        parts = zip(self.offsets, self.batches, strict=False)
+        return replace(self, batches=tuple(b.slice(0, rows - start) for start, b in parts if start < rows))
+
     def filtered(self, mask: npt.NDArray[np.bool_]) -> Chunks:
         """The rows where the mask holds, stored as they are, in as few batches as may be."""
         parts = zip(self.offsets, self.batches, strict=False)
@@ -112,9 +123,6 @@ class Chunks:
         if len(rows) == 1:
             one, place = self._find(int(rows[0]))
             return [one.column(p).slice(place, 1) for p in positions]
-        if len(self.batches) == 1:
-            batch, taken = self.batches[0], pa.array(rows)
-            return [batch.column(p).take(taken) for p in positions]
         # Small numbers are sorted by radix, in one pass.
         which = np.searchsorted(self.offsets[1:], rows, side="right").astype(np.int16)
         order = np.argsort(which, kind="stable")
@@ -129,6 +137,9 @@ class Chunks:
         if len(parts) == 1:
             return parts[0]
         return _in_order([pa.concat_arrays([part[i] for part in parts]) for i in range(len(positions))], order)
+
+    def _taken(self, batch: pa.RecordBatch, position: int, rows: pa.Array) -> pa.Array:
+        return self._decoded(position, batch.column(position).take(rows))
 
     def _stored_type(self, position: int) -> pa.DataType:
         return pa.int16() if position in self.words else self.schema.field(position).type

@@ -126,11 +126,14 @@ def _hash_text(column: pa.Array) -> Words:
     starts = offsets[:-1].astype(np.int64)
     sizes = np.diff(offsets).astype(np.int64)
     hashes: Words = sizes.astype(np.uint64) * _SEED
-    longest = int(sizes.max()) if count else 0
+    longest, shortest = (int(sizes.max()), int(sizes.min())) if count else (0, 0)
     words = _unaligned_words(column.buffers()[2], int(offsets[-1])) if longest else np.empty(0, np.uint64)
     for done in range(0, longest, 8):
-        rows = np.flatnonzero(sizes > done) if done else slice(None)
-        piece = words[starts[rows] + done] & _KEEP[np.clip(sizes[rows] - done, 0, 8)]
+        # While all values are long enough there is nothing to pick out.
+        rows = np.flatnonzero(sizes > done) if done >= shortest else slice(None)
+        piece = words[starts[rows] + done]
+        if done + 8 > shortest:
+            piece &= _KEEP[np.minimum(sizes[rows] - done, 8)]
         piece ^= hashes[rows]
         piece *= _SEED
         piece ^= piece >> _HALF

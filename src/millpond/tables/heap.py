@@ -17,11 +17,24 @@ from millpond.schema import Schema
 from millpond.tables.chunks import Chunks
 from millpond.tables.hashing import Words, equal_rows, hash_columns, hash_key
 from millpond.tables.hot import HotRows
-from millpond.tables.index import Ids, KeyIndex, Links, Run, Slots, distinct, renumbered_run, sorted_run, with_run
+from millpond.tables.index import (
+    Ids,
+    KeyIndex,
+    Links,
+    Run,
+    Slots,
+    distinct,
+    in_row_order,
+    renumbered_run,
+    sorted_run,
+    with_run,
+)
 
 # The version in which a row that is still there died.
 ALIVE = np.iinfo(np.int64).max
 _CAPACITY_MIN = 1024
+# The keys of so many rows stay in the processor's cache; those of more are read in the order of memory.
+_NEAR_ROWS = 50_000
 _ROWS_MAX = int(np.iinfo(np.int32).max)
 
 Indexes = Mapping[tuple[int, ...], tuple[Run, ...]]
@@ -52,10 +65,12 @@ class Keys:
 
     def at(self, positions: Ids) -> tuple[pa.Array, ...]:
         """Some of the keys; positions ascend, each at most once."""
-        if len(positions) == len(self):
-            return self.columns
-        taken = pa.array(positions)
-        return tuple(column.take(taken) for column in self.columns)
+        return self.columns if len(positions) == len(self) else self.taken(positions)
+
+    def taken(self, positions: Ids) -> tuple[pa.Array, ...]:
+        """Some of the keys, in any order."""
+        places = pa.array(positions)
+        return tuple(column.take(places) for column in self.columns)
 
 
 class Heap:
@@ -142,7 +157,7 @@ class Version:
 
     def at(self, number: int, rows: int, live: int) -> Version:
         """An older version of the same heap."""
-        return Version(number, self.heap, self.chunks, rows, live, self.indexes)
+        return Version(number, self.heap, self.chunks.first(rows), rows, live, self.indexes)
 
     @property
     def nbytes(self) -> int:
@@ -163,13 +178,12 @@ class Version:
         entries = slots.find(keys.hashes)
         open_ = np.flatnonzero(entries >= 0)
         while len(open_):
-            rows = self._visible(slots, entries[open_])
-            seen = rows >= 0
-            some = open_[seen]
-            same = equal_rows(keys.at(some), self.chunks.columns(rows[seen], self.heap.key))
-            found[some[same]] = rows[seen][same]
-            # Ascending, as Keys.at expects.
-            open_ = np.sort(np.concatenate([open_[~seen], some[~same]]))
+            rows = self._visible(slots, entries.take(open_))
+            same = self._have(rows, keys, open_)
+            if len(open_) == len(keys) and same.all():
+                return rows
+            found[open_[same]] = rows[same]
+            open_ = open_[~same]
             entries[open_] = slots.find_next(keys.hashes[open_], entries[open_])
             open_ = open_[entries[open_] >= 0]
         return found
@@ -216,16 +230,29 @@ class Version:
         run = sorted_run(hashes, 0)
         return replace(self, indexes={**self.indexes, columns: (run,)})
 
+    def _have(self, rows: Ids, keys: Keys, positions: Ids) -> npt.NDArray[np.bool_]:
+        """Which rows have the key at the same place of `positions`; row -1 has none."""
+        if self.rows <= _NEAR_ROWS and rows.min() >= 0:
+            return equal_rows(keys.at(positions), self.chunks.columns(rows, self.heap.key))
+        same = np.zeros(len(rows), dtype=np.bool_)
+        rows, places = in_row_order(rows)
+        first = int(np.searchsorted(rows, 0))
+        rows, places = rows[first:], places[first:]
+        given = keys.taken(positions.take(places))
+        same[places] = equal_rows(given, self.chunks.columns(rows, self.heap.key))
+        return same
+
     def _visible(self, slots: Slots, entries: Links) -> Ids:
         """The row of each slot that this version sees, or -1."""
-        rows = slots.row[entries].astype(np.int64)
+        rows = slots.row.take(entries).astype(np.int64)
         # Taken after the rows: a writer makes these arrays larger before it lets a slot point into the new part.
         before, died = self.heap.before, self.heap.died
         newer = np.flatnonzero(rows >= self.rows)
         while len(newer):
             rows[newer] = before[rows[newer]]
             newer = newer[rows[newer] >= self.rows]
-        rows[(rows >= 0) & (died[rows] <= self.number)] = -1
+        if self.live < self.rows:
+            rows[(rows >= 0) & (died.take(rows, mode="wrap") <= self.number)] = -1
         if self.hidden is not None:
             rows[(rows >= 0) & self.hidden[rows]] = -1
         return rows
@@ -373,14 +400,9 @@ def among(rows: Keys, keys: Keys) -> npt.NDArray[np.bool_]:
     open_ = np.flatnonzero(places < len(hashes))
     while len(open_):
         open_ = open_[hashes[places[open_]] == rows.hashes[open_]]
-        same = equal_rows(rows.at(open_), _taken(keys, order[places[open_]]))
+        same = equal_rows(rows.at(open_), keys.taken(order[places[open_]]))
         found[open_[same]] = True
         open_ = open_[~same]
         places[open_] += 1
         open_ = open_[places[open_] < len(hashes)]
     return found
-
-
-def _taken(keys: Keys, positions: Ids) -> tuple[pa.Array, ...]:
-    taken = pa.array(positions)
-    return tuple(column.take(taken) for column in keys.columns)

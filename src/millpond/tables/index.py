@@ -16,6 +16,8 @@ _SLOTS_MIN = 1024
 _BUCKETS_PER_SLOT = 2
 # A quarter of the room stays free when the arrays grow for one large load.
 _SPARE_SHARE = 4
+_HALF = 32
+_LOWER = (1 << _HALF) - 1
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,11 @@ class Slots:
 
     def find(self, hashes: Words) -> Links:
         """The first slot with each hash, or -1."""
-        return self._walk(hashes, self.heads[hashes & self.mask])
+        return self._walk(hashes, self.heads.take((hashes & self.mask).view(np.int64)))
 
     def find_next(self, hashes: Words, slots: Links) -> Links:
         """The slot after `slots` with the same hash, or -1: for hashes that collide."""
-        return self._walk(hashes, self.chain[slots])
+        return self._walk(hashes, self.chain.take(slots))
 
     def find_one(self, hash_: int) -> Iterator[int]:
         """The slots with a hash, one after another."""
@@ -51,15 +53,17 @@ class Slots:
             slot = int(self.chain[slot])
 
     def _walk(self, hashes: Words, slots: Links) -> Links:
-        found = np.full(len(hashes), -1, dtype=np.int32)
+        found = slots.copy()
         open_ = np.flatnonzero(slots >= 0)
-        slots = slots[open_]
+        slots, wanted = slots.take(open_), hashes.take(open_)
         while len(open_):
-            hit = self.hashes[slots] == hashes[open_]
-            found[open_[hit]] = slots[hit]
-            slots = self.chain[slots]
-            on = ~hit & (slots >= 0)
-            open_, slots = open_[on], slots[on]
+            on = np.flatnonzero(self.hashes.take(slots) != wanted)
+            open_, wanted = open_.take(on), wanted.take(on)
+            slots = self.chain.take(slots.take(on))
+            found[open_] = slots
+            there = np.flatnonzero(slots >= 0)
+            if len(there) < len(open_):
+                open_, wanted, slots = open_.take(there), wanted.take(there), slots.take(there)
         return found
 
 
@@ -94,6 +98,12 @@ def distinct(ids: Ids) -> Ids:
     first = np.ones(len(ids), dtype=np.bool_)
     np.not_equal(ids[1:], ids[:-1], out=first[1:])
     return ids[first]
+
+
+def in_row_order(rows: Ids) -> tuple[Ids, Ids]:
+    """The rows ascending, and where each of them stood. Sorting both as one number takes a third of an argsort."""
+    both = np.sort((rows << _HALF) | np.arange(len(rows)))
+    return both >> _HALF, both & _LOWER
 
 
 def renumbered_run(run: Run, numbers: Ids) -> Run:
