@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import MillpondError
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["App", "MillpondError", "Result", "__version__"]
 
 __version__ = "0.1.0"
+
+# Tables lie in memory-mapped files: Arrow's engine warns of their buffers on standard error and reads them anyway.
+os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "ignore")
 
 
 def __getattr__(name: str) -> Any:

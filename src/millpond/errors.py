@@ -79,6 +79,7 @@ CODES: dict[str, str] = {
     "MP508": "A source is configured wrongly",
     "MP509": "A table's loading was stopped by its limit",
     "MP510": "A file was rewritten and is read again",
+    "MP512": "A dead letter cannot be sent again",
     # 6xx: sinks
     "MP601": "A sink cannot be written",
     # 7xx: running

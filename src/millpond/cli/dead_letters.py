@@ -1,21 +1,94 @@
-"""`millpond dead-letters`: records that stepped aside; its arguments are read, listing and replay are not there yet."""
+"""`millpond dead-letters`: how many records stepped aside, from where and why; and `replay`, which sends them again."""
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from millpond.cli.command import Arguments, Command, add_state
-from millpond.errors import NotYetError
+from millpond.cli.command import Arguments, Command, add_state, add_variables
+from millpond.cli.messages import counted
+from millpond.cli.query import answer, find_state
+from millpond.cli.results import FORMATS, Form, write_result
+from millpond.errors import OptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REPLAY = "replay"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", nargs="?", choices=("replay",), help="send the records through their flows again")
+    parser.usage = "millpond dead-letters [replay] [FILE] [--where CONDITION] [--repair EXPRESSION] ..."
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="[replay] [FILE]",
+        help="replay: send the records through the statements that refused them; FILE: the app's SQL file",
+    )
+    parser.add_argument("--where", metavar="CONDITION", help="which of them, such as \"code = 'MP504'\"")
+    parser.add_argument(
+        "--repair",
+        metavar="EXPRESSION",
+        help="what raw should have been, such as \"replace(CAST(raw AS STRING), 'many', '5')\"; only with replay",
+    )
     add_state(parser)
+    add_variables(parser)
+    parser.add_argument("--format", choices=FORMATS, default="table", help="how counts are written (table)")
 
 
 def run(arguments: Arguments) -> int:
-    hint = 'They are in a table: millpond query "SELECT * FROM dead_letters"'
-    raise NotYetError("MP901", "The command dead-letters comes in a later version.", hint=hint)
+    replays = arguments.words[:1] == [REPLAY]
+    files = arguments.words[1:] if replays else arguments.words
+    if len(files) > 1:
+        hint = "Write: millpond dead-letters replay FILE. See: millpond dead-letters --help"
+        raise OptionError("MP310", f"There is no action '{files[0]}'.", hint=hint)
+    arguments.file = files[0] if files else None
+    if replays:
+        return _replay(arguments)
+    if arguments.repair is not None:
+        raise OptionError("MP310", "--repair is for replay.", hint="Write: millpond dead-letters replay FILE ...")
+    letters = f"SELECT source, flow, code, at FROM dead_letters{_condition(arguments.where)}"
+    write_result(_counts(answer(letters, find_state(arguments.state, arguments.file))), Form(arguments.format))
+    return 0
 
 
-COMMAND = Command("dead-letters", "List or replay the records that stepped aside (comes later).", configure, run)
+def _condition(where: str | None) -> str:
+    return f" WHERE {where}" if where else ""
+
+
+def _counts(letters: pa.Table) -> pa.Table:
+    """One row for each source, flow and code."""
+    groups = letters.group_by(["source", "flow", "code"], use_threads=False)
+    found = groups.aggregate([("at", "count"), ("at", "min"), ("at", "max")])
+    named = found.rename_columns(["source", "flow", "code", "letters", "first", "last"])
+    return named.sort_by([(name, "ascending") for name in ("source", "flow", "code")])
+
+
+def _replay(arguments: Arguments) -> int:
+    from millpond.runtime.socket import SOCKET_NAME, ask_replay
+
+    state = find_state(arguments.state, arguments.file)
+    found = ask_replay(state / SOCKET_NAME, arguments.where, arguments.repair)
+    if found is None:
+        found = _replay_stopped(arguments)
+    told = f"{counted(found['sent'], 'record')} sent again, {found['refused']} refused again"
+    print(f"{told}, {found['left']} left: they cannot be sent." if found["left"] else f"{told}.")
+    return 0
+
+
+def _replay_stopped(arguments: Arguments) -> dict[str, int]:
+    """The app is opened for this alone; its flows are not started."""
+    if arguments.file is None:
+        hint = "Name its SQL file: millpond dead-letters replay FILE"
+        raise OptionError("MP310", "The app is not running, and its file says which statements there are.", hint=hint)
+    from millpond.runtime.app import App
+
+    app = App(arguments.file, state=arguments.state, variables=dict(arguments.variables))
+    try:
+        found = app.replay_dead_letters(arguments.where, repair=arguments.repair)
+    finally:
+        app.stop()
+    return {"sent": found.sent, "refused": found.refused, "left": found.left}
+
+
+COMMAND = Command("dead-letters", "Count the records that stepped aside, or send them again.", configure, run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,8 @@ def run(arguments: Arguments) -> int:
         hint = "Write it to a file with -o FILE, or choose another --format."
         raise OptionError("MP310", "Arrow is not for a terminal.", hint=hint)
     sql = read_query(arguments.sql, dict(arguments.variables))
-    write_result(_answer(sql, arguments), form)
+    state = find_state(arguments.state, arguments.app)
+    write_result(answer(sql, state, arguments.app, dict(arguments.variables)), form)
     return 0
 
 
@@ -59,17 +61,16 @@ def read_query(text: str, variables: dict[str, str]) -> str:
     return statement.text if "${" in text else text
 
 
-def _answer(sql: str, arguments: Arguments) -> pa.Table:
+def answer(sql: str, state: Path, app: str | None = None, variables: Mapping[str, str] | None = None) -> pa.Table:
+    """The rows of a query, from the app that holds the state directory or, when none does, from its tables."""
     from millpond.runtime.socket import SOCKET_NAME, ask
 
-    state = find_state(arguments.state, arguments.app)
-    answer = ask(state / SOCKET_NAME, sql)
-    if answer is not None:
-        return answer
+    told = ask(state / SOCKET_NAME, sql)
+    if told is not None:
+        return told
     from millpond.runtime.reading import query_state
 
-    app_file = Path(arguments.app) if arguments.app else None
-    return query_state(sql, state=state, app_file=app_file, variables=dict(arguments.variables))
+    return query_state(sql, state=state, app_file=Path(app) if app else None, variables=variables)
 
 
 def find_state(state: str | None, app: str | None) -> Path:

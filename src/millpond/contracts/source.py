@@ -107,6 +107,15 @@ class StreamReader(Protocol):
     def size_hint(self, batch: DataFrame) -> int:
         """About how many rows `records` will give, without running a job of any size; only steers caching."""
 
+    def originals(self, batch: DataFrame, records: pa.Table) -> list[bytes | None]:
+        """The bytes of some records of a batch as they came, None where they cannot be had again. Called inside the
+        batch, for good records that a statement refused; `records` are rows of `records(batch)`, in any order."""
+
+    def again(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
+        """Dead letters as records, in the shape of `records`, each at the partition and position that it had; `raw`
+        may have been repaired since. Called between batches. Raises SourceError MP512 when bytes alone do not make a
+        record of this source."""
+
     def committed(self, batch_id: int) -> None:
         """The batch is in the tables for good: what was kept to replay it may go. May never be called after a crash."""
 

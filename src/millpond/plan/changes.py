@@ -154,7 +154,7 @@ def _target(target: Name | SourceRef, clauses: Clauses, context: Context) -> Tar
         return Target(target.text, broken=True)
     if relation.is_stream:
         return _stream_target(target, context)
-    _check_changeable(target, context)
+    _check_changeable(target, context, adding=True)
     return Target(relation.name, relation.columns)
 
 
@@ -177,13 +177,14 @@ def _report_unknown(target: Name, context: Context) -> None:
     context.findings.error("MP201", f"There is no stream, table or view '{target}'.", target.place, hint)
 
 
-def _check_changeable(target: Name, context: Context) -> None:
+def _check_changeable(target: Name, context: Context, *, adding: bool = False) -> None:
     plan = context.tables.get(target.key)
     if plan is None or plan.kind is TableKind.DECLARED:
         return
     if plan.kind is TableKind.SYSTEM:
-        message = f"Table '{plan.name}' is kept by Millpond; no statement can change it."
-        context.findings.error("MP214", message, target.place)
+        if adding:
+            message = f"Table '{plan.name}' is filled by Millpond; no statement can add to it."
+            context.findings.error("MP214", message, target.place, "UPDATE and DELETE can change what is in it.")
         return
     message = f"Table '{plan.name}' is defined by its AS SELECT; no other statement can change it."
     hint = f"Change what it is computed from, or declare it with columns: CREATE TABLE {plan.name} (...);"

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -25,6 +25,7 @@ from millpond.runtime.feeding import Feeder, feeder
 from millpond.runtime.planning import plan_file, plan_text
 from millpond.runtime.progress import AppProgress
 from millpond.runtime.queries import Queries, bind_against, the_query
+from millpond.runtime.replaying import Choice, Replayed, replay
 from millpond.runtime.result import Result
 from millpond.runtime.running import Running
 from millpond.runtime.socket import QuerySocket
@@ -169,6 +170,16 @@ class App:
         """Where Python hands records to a memory:// source: `app.feed("memory://ticks").send(rows)`."""
         return feeder(self._open().flows, uri)
 
+    def replay_dead_letters(self, where: str | None = None, *, repair: str | None = None) -> Replayed:
+        """Send dead letters, all or those that a condition is true for, through the statements that refused them;
+        those that go through leave `dead_letters` in the same commit. `repair` is an expression for what `raw` should
+        have been, such as "replace(CAST(raw AS STRING), 'many', '5')"."""
+        running = self._open()
+        if repair is not None:
+            chosen = f" WHERE {where}" if where is not None else ""
+            self.execute(f"UPDATE dead_letters SET raw = CAST({repair} AS BINARY){chosen}")
+        return replay(running.context, running.flows, Choice(where))
+
     def tables(self) -> tuple[str, ...]:
         """The names of the tables."""
         store = self._open().context.store
@@ -267,8 +278,11 @@ class App:
         """Answer `millpond query` of the same user for as long as the state directory is held."""
         folder = running.context.state
         if not folder.temporary:
-            self._socket = QuerySocket(folder.socket, lambda sql: self.query(sql).to_arrow(), self.stats)
+            self._socket = QuerySocket(folder.socket, lambda sql: self.query(sql).to_arrow(), self.stats, self._replay)
             self._socket.start()
+
+    def _replay(self, where: str | None, repair: str | None) -> dict[str, object]:
+        return asdict(self.replay_dead_letters(where, repair=repair))
 
 
 def _plan(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+import pyarrow as pa
 
 from millpond.plan.model import FlowPlan
 from millpond.runtime.batch import Batch
@@ -22,3 +25,5 @@ class BatchRun:
     letters: Letters
     watermark: Reached = NO_WATERMARK
     staged: list[dict[str, Any]] = field(default_factory=list)
+    # The bytes of records as they came; None where nobody can tell.
+    originals: Callable[[pa.Table], list[bytes | None]] | None = None

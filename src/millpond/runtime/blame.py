@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from millpond.errors import FlowError, MillpondError, TableError
 from millpond.plan.model import Step
-from millpond.rendering import json_lines
 from millpond.runtime.access import arrow_frame
+from millpond.runtime.aside import put_aside
 from millpond.runtime.batch import Batch
 from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.spark_errors import translate
@@ -30,12 +30,10 @@ def run_without_the_guilty(run: BatchRun, step: Step, error: MillpondError) -> N
     innocent = [i for i in range(rows.num_rows) if i not in guilty]
     if not guilty:
         raise error
-    _attempt(run, step, rows.take(innocent), keep=True)
+    _attempt(run, step, rows.take(pa.array(innocent, pa.int64())), keep=True)
     bad = rows.take(sorted(guilty))
     errors = [guilty[i].problems[0] for i in sorted(guilty)]
-    shown = bad.select([n for n in bad.column_names if not n.startswith("_")])
-    raw = [line.encode() for line in json_lines(shown, exact_numbers=True)]
-    run.letters.add(run.work.tx, bad, [e.code for e in errors], [e.message for e in errors], list(raw))
+    put_aside(run, bad, [e.code for e in errors], [e.message for e in errors], applied=bad.slice(0, 0))
 
 
 def _search(run: BatchRun, step: Step, rows: pa.Table, positions: list[int], guilty: dict[int, MillpondError]) -> None:

@@ -36,9 +36,9 @@ class Context:
     # Warnings that came up while running; appended to by any thread, read for `progress`.
     notices: list[Problem] = field(default_factory=list)
 
-    def letters(self, flow: str, source: SourcePlan) -> Letters:
-        """Where the dead letters of a flow or load go."""
-        return Letters(flow, source.spec.shown, self.plan.settings["dead.letters.max"])
+    def letters(self, flow: str, source: SourcePlan, flow_id: str = "") -> Letters:
+        """Where the dead letters of a flow or load go; those of a flow can be sent again by its id."""
+        return Letters(self.store, flow, source.spec.shown, self.plan.settings["dead.letters.max"], flow_id)
 
     def views_of(self, tables: set[str]) -> tuple[TablePlan, ...]:
         """The views that read any of these tables, directly or through other views, in the order of refreshing."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +26,7 @@ from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.blame import run_without_the_guilty
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
+from millpond.runtime.dead_letters import Letters
 from millpond.runtime.idle import Idle, windowed
 from millpond.runtime.joining import JoinReader
 from millpond.runtime.ledger import FlowEntry, flow_entry, flow_key, require_agreement
@@ -57,7 +61,7 @@ class Flow:
         self._gate = threading.Lock()
         self._stopping = False
         self._fed = threading.Event()
-        self._writes = self._tables_written()
+        self.writes = self._tables_written()
         # One at a time: a batch, or windows of a silent stream that close.
         self._turn = threading.Lock()
         self._idle = Idle(plan)
@@ -87,10 +91,24 @@ class Flow:
             self.reader = JoinReader(self._context, self.plan, sides)
             return
         plugin = find("source", self.source.type)
-        self.reader = plugin.open_stream(self.source.spec, folder / "source")
+        self.reader = self.opened()
         if plugin.await_ready is not None:
             plugin.await_ready(self.reader, self._context.spark(), self._context.stopping)
         self._idle.heard(flow_entry(self._context.store, self.plan.id).watermark)
+
+    def opened(self) -> StreamReader:
+        """The source's reader, without waiting until there is something to read."""
+        if self.reader is not None:
+            return self.reader
+        folder = self._context.state.flow(self.plan.id)
+        reader: StreamReader = find("source", self.source.type).open_stream(self.source.spec, folder / "source")
+        return reader
+
+    @contextmanager
+    def between_batches(self) -> Iterator[None]:
+        """Inside, no batch runs; for work on the flow's tables that is no batch."""
+        with self._turn:
+            yield
 
     def catch_up(self, *, drain: bool) -> None:
         """Take what the source holds now, then return; `drain`: a bounded source gives all it has."""
@@ -189,18 +207,25 @@ class Flow:
 
     def _commit(self, batch: Batch, raw: DataFrame) -> list[dict[str, Any]]:
         """All statements in order, then one commit that also says that this batch is done."""
-        with self._context.store.begin(locks=self._writes) as tx:
+        with self._context.store.begin(locks=self.writes) as tx:
             work = Work(self._context, tx, self._session_views(raw))
-            letters = self._context.letters(self.plan.name, self.source)
-            run = BatchRun(self.plan, batch, work, letters, self._reached(batch))
-            self._bad_records(run)
-            for step in self.plan.steps:
-                self._run_step(hold_back(run, step) if step.waiting else run, step)
+            run = BatchRun(self.plan, batch, work, self._letters(), self._reached(batch))
+            run.originals = partial(self.opened().originals, raw)
+            self.run_statements(run, self.plan.steps)
             work.refresh()
             told = announce(work, self.plan.id)
             tx.put(flow_key(self.plan.id), FlowEntry(batch.id, tuple(run.staged), run.watermark.after).as_json())
             tx.commit()
         return [*run.staged, *told]
+
+    def run_statements(self, run: BatchRun, steps: Sequence[Step]) -> None:
+        """Bad records put aside, and the others sent through statements, in order."""
+        self._bad_records(run)
+        for step in steps:
+            self._run_step(hold_back(run, step) if step.waiting else run, step)
+
+    def _letters(self) -> Letters:
+        return self._context.letters(self.plan.name, self.source, self.plan.id)
 
     def _reached(self, batch: Batch) -> Reached:
         """The watermark before and after a batch, where a window asks for it."""
@@ -225,11 +250,10 @@ class Flow:
     def _close_windows(self, reached: int) -> None:
         """A commit without a batch: nothing is read, the watermark has gone on."""
         entry = flow_entry(self._context.store, self.plan.id)
-        with self._context.store.begin(locks=self._writes) as tx:
+        with self._context.store.begin(locks=self.writes) as tx:
             work = Work(self._context, tx, Views(self._context.spark, self._context.exchange, "mp_idle"))
             batch = Batch(entry.batch, self._context.spark().range(0).toDF("id"), 0, pa.table({}))
-            letters = self._context.letters(self.plan.name, self.source)
-            run = BatchRun(self.plan, batch, work, letters, Reached(entry.watermark, reached))
+            run = BatchRun(self.plan, batch, work, self._letters(), Reached(entry.watermark, reached))
             marks = [Mark(f"{self.plan.id}-idle-{reached}", entry.batch, s.index) for s in windowed(self.plan)]
             closed = [tell_closed(run, s, m) for s, m in zip(windowed(self.plan), marks, strict=True)]
             if not any(closed):
@@ -264,15 +288,14 @@ class Flow:
         store, entry = self._context.store, flow_entry(self._context.store, self.plan.id)
         number = store.get(RELEASED + self.plan.id) or 0
         staged: list[dict[str, Any]] = []
-        with store.begin(locks=self._writes) as tx:
+        with store.begin(locks=self.writes) as tx:
             work = Work(self._context, tx, Views(self._context.spark, self._context.exchange, "mp_waited"))
             plan = replace(self.plan, id=f"{self.plan.id}-released-{number}")
-            letters = self._context.letters(self.plan.name, self.source)
             for step in self.plan.steps:
                 if step.waiting:
                     held = work.table(step.waiting).to_arrow().slice(0, 0).drop_columns([SINCE])
                     batch = Batch(entry.batch, arrow_frame(work.views.session, held), 0, pa.table({}))
-                    run = BatchRun(plan, batch, work, letters, Reached(entry.watermark, entry.watermark))
+                    run = BatchRun(plan, batch, work, self._letters(), Reached(entry.watermark, entry.watermark))
                     self._run_step(hold_back(run, step), step)
                     staged += run.staged
             work.refresh()
@@ -284,6 +307,7 @@ class Flow:
 
     def _run_step(self, run: BatchRun, step: Step) -> None:
         savepoint = run.work.tx.savepoint()
+        run = replace(run, letters=run.letters.of(self.plan, step))
         try:
             run_step(run, step)
         except Exception as error:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from millpond.contracts.sink import Sink, SinkSpec
 from millpond.contracts.source import BAD, ORDER_MAJOR, ORDER_MINOR, RAW, SourceStatus
-from millpond.errors import Problem
+from millpond.errors import Problem, SourceError
 from millpond.plan.model import FlowPlan, StreamJoin, StreamSide
 from millpond.plan.stream_joins import PREFIXES
 from millpond.registry import find
@@ -125,6 +125,12 @@ class JoinReader:
     def size_hint(self, batch: DataFrame) -> int:
         """Read through the driver: every other way would run the join more than once."""
         return 0
+
+    def originals(self, batch: DataFrame, records: pa.Table) -> list[bytes | None]:
+        return [None] * records.num_rows
+
+    def again(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
+        raise SourceError("MP512", "A pair of a join of two streams cannot be sent again.")
 
     def committed(self, batch_id: int) -> None:
         """Spark removes what it has read."""

@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 
 from millpond.plan.aggregate_model import END, START, AggregatePlan
 from millpond.plan.model import Step
-from millpond.rendering import json_lines
 from millpond.runtime.access import arrow_frame
 from millpond.runtime.aggregate import positions
+from millpond.runtime.aside import put_aside
 from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.partials import names
 from millpond.runtime.relations import ORDER
@@ -57,9 +57,9 @@ def report(run: BatchRun, step: Step, view: str, refused: pa.Table) -> None:
     windows = list(zip(records[_START].to_pylist(), records[_END].to_pylist(), strict=True))
     codes = [NO_TIME if start is None else LATE for start, _ in windows]
     reasons = [_reason(run, plan, start, end) for start, end in windows]
-    shown = [name for name in records.column_names if not name.startswith("_")]
-    raw: list[bytes | None] = [line.encode() for line in json_lines(records.select(shown))]
-    run.letters.add(run.work.tx, records, codes, reasons, raw)
+    # A row that is late for one of several windows has been counted in the others.
+    counted = plan.window is not None and plan.window.kind == "SLIDING"
+    put_aside(run, records, codes, reasons, applied=records if counted else records.slice(0, 0))
 
 
 def _rows_of(run: BatchRun, plan: AggregatePlan, view: str, refused: pa.Table) -> pa.Table:

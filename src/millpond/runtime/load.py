@@ -81,6 +81,7 @@ class Loader:
             with self._context.store.begin(locks=sorted(n.lower() for n in locks)) as tx:
                 work = Work(self._context, tx, views)
                 letters = self._context.letters(self.plan.name, self.source)
+                letters.forget(tx)
                 letters.add_bad_records(tx, batch.bad)
                 rows = work.ordered_rows(self.plan.query, batch.frame)
                 table = tx.table(self.plan.name)

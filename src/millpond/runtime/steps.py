@@ -15,8 +15,8 @@ from millpond.contracts.sink import Mark
 from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
 from millpond.plan.model import Step, StepKind
 from millpond.plan.upserts import matches_by_key
-from millpond.rendering import json_lines
 from millpond.runtime.access import arrow_frame
+from millpond.runtime.aside import put_aside
 from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.evaluate import constant
 from millpond.runtime.folding import apply_change
@@ -81,9 +81,10 @@ def _upsert_on(run: BatchRun, step: Step, condition: exp.Expr) -> None:
     table = run.work.table(step.target)
     matching = take_apart(step.query, condition, step.target)
     rows = _matched_rows(run, replace(step, query=matching.query), table.schema, matching.extra)
-    refused = list(apply_rows(table, matching, rows))
+    refused = list(apply_rows(table, matching, rows.drop_columns([n for n in ORDER if n in rows.column_names])))
     errors = {i: error.problems[0] for i, error in enumerate(refused) if error is not None}
-    _to_letters(run, rows, {i: (e.code, e.message) for i, e in errors.items()})
+    good = rows.filter(pa.array([i not in errors for i in range(rows.num_rows)], pa.bool_()))
+    _to_letters(run, rows, {i: (e.code, e.message) for i, e in errors.items()}, good)
     if len(errors) < rows.num_rows:
         run.work.mark_changed(step.target)
 
@@ -97,7 +98,7 @@ def _matched_rows(run: BatchRun, step: Step, schema: Schema, extra: tuple[str, .
     rows = _casted(frame, columns, (*extra, *(ORDER if ordered else ()))).toArrow()
     if ordered:
         rows = rows.sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")])
-    return _without(run, rows, _misfits(rows, columns)).select([*names, *extra])
+    return _without(run, rows, _misfits(rows, columns)).select([*names, *extra, *(ORDER if ordered else ())])
 
 
 def _change(run: BatchRun, step: Step) -> None:
@@ -224,23 +225,18 @@ def _misfits(rows: pa.Table, columns: list[Column]) -> dict[int, tuple[str, str]
 
 
 def _without(run: BatchRun, rows: pa.Table, rejected: dict[int, tuple[str, str]]) -> pa.Table:
-    _to_letters(run, rows, rejected)
-    return rows.filter(pa.array([i not in rejected for i in range(rows.num_rows)], pa.bool_()))
+    good = rows.filter(pa.array([i not in rejected for i in range(rows.num_rows)], pa.bool_()))
+    _to_letters(run, rows, rejected, good)
+    return good
 
 
-def _to_letters(run: BatchRun, rows: pa.Table, rejected: dict[int, tuple[str, str]]) -> None:
+def _to_letters(run: BatchRun, rows: pa.Table, rejected: dict[int, tuple[str, str]], good: pa.Table) -> None:
     if not rejected:
         return
     positions = sorted(rejected)
-    bad = rows.take(positions)
     codes, reasons = [rejected[i][0] for i in positions], [rejected[i][1] for i in positions]
-    run.letters.add(run.work.tx, bad, codes, reasons, _as_raw(bad))
+    put_aside(run, rows.take(positions), codes, reasons, applied=good)
 
 
 def _true_positions(mask: pa.ChunkedArray) -> list[int]:
     return [int(i) for i in pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()]
-
-
-def _as_raw(rows: pa.Table) -> list[bytes | None]:
-    names = [n for n in rows.column_names if not n.startswith(("_mp_", "__bad_", "__on"))]
-    return [line.encode() for line in json_lines(rows.select(names), exact_numbers=True)]

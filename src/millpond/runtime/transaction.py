@@ -47,7 +47,8 @@ def refuse_defined(tx: Transaction, app: Plan, kept: frozenset[str] | set[str] =
     """MP214 when a transaction changed a table that follows its AS SELECT; `kept` are views refreshed on the way."""
     for name in tx.changed():
         plan = app.table(name)
-        if plan is not None and plan.kind is not TableKind.DECLARED and name.lower() not in kept:
+        free = plan is None or plan.kind in (TableKind.DECLARED, TableKind.SYSTEM)
+        if plan is not None and not free and name.lower() not in kept:
             message = f"Table '{plan.name}' is defined by its AS SELECT; nothing else can change it."
             raise BindError("MP214", message, hint="Change what it is computed from.")
 

@@ -154,6 +154,18 @@ class GenerateStream:
     def size_hint(self, batch: DataFrame) -> int:
         return self._feed.rows_next() * RANGE_ROWS
 
+    def originals(self, batch: DataFrame, records: pa.Table) -> list[bytes | None]:
+        return [b"%d" % number for number in records["seq"].to_pylist()]
+
+    def again(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
+        """The bytes of a generated row are its number."""
+        try:
+            numbers = [(int(raw or b""),) for raw in letters["raw"].to_pylist()]
+        except ValueError as error:
+            raise SourceError("MP512", f"A generated row is sent again by its number: {error}.") from error
+        rows = spark.createDataFrame(numbers, "seq bigint")
+        return numbered(rows, Times.of(self._values, self._started), self._shown)
+
     def committed(self, batch_id: int) -> None:
         """Spark removes the feed file itself."""
 

@@ -87,14 +87,15 @@ class MemoryStream:
             sent, self._sent = self._sent, False
         return sent
 
-    def records(self, batch: DataFrame) -> DataFrame:
+    def records(self, batch: DataFrame, *, repaired: bool = False) -> DataFrame:
         from pyspark.sql import functions as F
 
         from millpond.sources.parsing import parse_json
 
         raw = batch.select(
             VALUE,
-            F.lit(False).alias(SUSPECT),
+            # A line that was repaired by hand may hold anything; one that was sent is one object.
+            F.lit(repaired).alias(SUSPECT),
             F.lit(None).cast("string").alias(PROBLEM),
             F.lit(self._spec.shown).alias(HIDDEN_SOURCE.name),
             F.lit("0").alias(HIDDEN_PARTITION.name),
@@ -106,6 +107,20 @@ class MemoryStream:
 
     def size_hint(self, batch: DataFrame) -> int:
         return self._feed.rows_next()
+
+    def originals(self, batch: DataFrame, records: pa.Table) -> list[bytes | None]:
+        from pyspark.sql import functions as F
+
+        numbers = records[HIDDEN_OFFSET.name].to_pylist()
+        rows = batch.where(F.col(HIDDEN_OFFSET.name).isin(numbers)).select(HIDDEN_OFFSET.name, VALUE).toArrow()
+        found = dict(zip(rows[HIDDEN_OFFSET.name].to_pylist(), rows[VALUE].to_pylist(), strict=True))
+        return [found.get(number) for number in numbers]
+
+    def again(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
+        from millpond.sources.ddl import table_ddl
+
+        rows = list(zip(letters["raw"].to_pylist(), map(int, letters["position"].to_pylist()), strict=True))
+        return self.records(spark.createDataFrame(rows, table_ddl(RECORDS)), repaired=True)
 
     def committed(self, batch_id: int) -> None:
         """Spark removes the feed file itself."""

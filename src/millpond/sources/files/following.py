@@ -12,12 +12,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from millpond.contracts.source import SourceSpec, SourceStatus
 from millpond.errors import Problem, Severity, SourceError
 from millpond.sources.feed import FILES_MAX, Feed
 from millpond.sources.files.batching import Batching, Kind
 from millpond.sources.files.choosing import contents_of, settled
 from millpond.sources.files.contents import Chunk, Contents, Opening
+from millpond.sources.files.letters import again, originals
 from millpond.sources.files.looking import Where, unreadable, wait_for
 from millpond.sources.files.positions import HEAD_BYTES, Fate, Position, Positions, Seen, head_of
 from millpond.sources.files.reading import Tail
@@ -74,6 +77,12 @@ class FileStream:
 
     def size_hint(self, batch: DataFrame) -> int:
         return self._feed.rows_next()
+
+    def originals(self, batch: DataFrame, records: pa.Table) -> list[bytes | None]:
+        return originals(self._contents, self._positions.all(), records)
+
+    def again(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
+        return again(self._contents, self._positions.all(), spark, letters)
 
     def committed(self, batch_id: int) -> None:
         """Spark removes the feed file itself."""

@@ -92,6 +92,9 @@ class Positions:
     def stored(self) -> list[dict[str, Any]]:
         return [asdict(position) for position in self._by_path.values()]
 
+    def all(self) -> tuple[Position, ...]:
+        return tuple(self._by_path.values())
+
     def next_major(self) -> int:
         return max((position.major for position in self._by_path.values()), default=-1) + 1
 
@@ -135,7 +138,7 @@ class Positions:
             return Fate.NEW, None
         if known.unchanged(seen):
             return Fate.SAME, known
-        if known.done or seen.size < known.position or not _begins_alike(known, seen):
+        if known.done or seen.size < known.position or not begins_alike(known, Path(seen.path)):
             return Fate.REWRITTEN, known
         return Fate.GROWN, known
 
@@ -147,12 +150,13 @@ def head_of(path: Path, read: int) -> tuple[str, int]:
     return hashlib.blake2b(head, digest_size=16).hexdigest(), len(head)
 
 
-def _begins_alike(known: Position, seen: Seen) -> bool:
-    return head_of(Path(seen.path), known.head_bytes) == (known.head, known.head_bytes)
+def begins_alike(known: Position, path: Path) -> bool:
+    """Whether a file starts with the bytes by which it is known."""
+    return head_of(path, known.head_bytes) == (known.head, known.head_bytes)
 
 
 def _is_renamed(old: Position, seen: Seen) -> bool:
     """Whether the file under a new name is the old one. A rename leaves the modification time as it was; where it has
     changed the file must have grown, because the inode of a removed file is soon given to another one."""
     grown = seen.size > old.size and seen.size >= old.position
-    return (seen.mtime_ns == old.mtime_ns or grown) and _begins_alike(old, seen)
+    return (seen.mtime_ns == old.mtime_ns or grown) and begins_alike(old, Path(seen.path))

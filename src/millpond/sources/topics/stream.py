@@ -6,6 +6,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from millpond.contracts.source import BAD, DELETED, SourceSpec, SourceStatus
 from millpond.errors import Problem
 from millpond.kafka.address import address_of
@@ -65,6 +67,16 @@ class KafkaStream:
     def size_hint(self, batch: DataFrame) -> int:
         size = batch_size(self._folder.parent / "checkpoint")
         return ROWS_UNKNOWN if size is None else size
+
+    def originals(self, batch: DataFrame, records: pa.Table) -> list[bytes | None]:
+        from millpond.sources.topics.letters import originals
+
+        return originals(batch, records)
+
+    def again(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
+        from millpond.sources.topics.letters import again
+
+        return again(self._spec, spark, letters)
 
     def committed(self, batch_id: int) -> None:
         if self._seen is not None:

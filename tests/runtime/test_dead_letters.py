@@ -1,0 +1,140 @@
+"""Dead letters: the bytes as they came, bounded, and sent again through the statements that refused them, once."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millpond as mp
+from millpond.errors import MillpondError
+
+APP = """
+CREATE STREAM events (id INT, quantity INT, per INT) FROM '{source}';
+CREATE TABLE good (id INT PRIMARY KEY, quantity INT NOT NULL);
+CREATE TABLE rates (id INT, rate DECIMAL(10,2));
+CREATE TABLE seen AS SELECT COUNT(*) AS n FROM events;
+INSERT INTO good SELECT id, quantity FROM events;
+INSERT INTO rates SELECT id, quantity / per FROM events WITH ('on.error' = 'dead-letter');
+INSERT INTO 'file://./out' SELECT id FROM events;
+"""
+RECORDS = ['{"id": 1, "quantity": 5, "per": 1}', '{"id": 2, "quantity": "many", "per": 2}']
+RECORDS += ['{"id": 3,  "quantity": 7, "per": 0}', '{"id": 4, "per": 2}']
+CODES = {"MP504": RECORDS[1], "MP701": RECORDS[2], "MP401": RECORDS[3]}
+
+
+def letters(app: Any) -> dict[str, str]:
+    return {row["code"]: row["raw"].decode() for row in app.table("dead_letters").to_arrow().to_pylist()}
+
+
+def column(app: Any, table: str, name: str) -> list[Any]:
+    return sorted(app.table(table).to_arrow()[name].to_pylist(), key=str)
+
+
+@pytest.fixture
+def make(tmp_path: Path, spark: Any) -> Any:
+    """make(source): an app over the records in `in.jsonl`; closed at the end."""
+    (tmp_path / "in.jsonl").write_text("\n".join(RECORDS) + "\n")
+    (tmp_path / "in.csv").write_text("per,id,quantity\n1,1,5\n2,2,many\n0,3,7\n2,4,\n")
+    made: list[Any] = []
+
+    def app(source: str = "file://./in.jsonl", **settings: str) -> Any:
+        (tmp_path / "app.sql").write_text(APP.format(source=source))
+        made.append(mp.App(tmp_path / "app.sql", state=tmp_path / "state", spark=spark, settings=settings))
+        return made[-1]
+
+    yield app
+    for each in made:
+        each.stop()
+
+
+def test_a_letter_holds_the_bytes_as_they_came_also_when_a_statement_refused_the_record(make: Any) -> None:
+    app = make()
+    app.run_once()
+    assert letters(app) == CODES
+    places = app.query("SELECT partition, position FROM dead_letters WHERE code = 'MP701'").rows()
+    assert places == [{"partition": "0", "position": str(len(RECORDS[0]) + len(RECORDS[1]) + 2)}]
+
+
+def test_repaired_letters_go_through_the_statements_that_refused_them_and_no_others(make: Any) -> None:
+    app = make("file://./in.csv")
+    app.run_once()
+    assert letters(app) == {"MP504": "2,2,many", "MP701": "0,3,7", "MP401": "2,4,"}
+    first = app.replay_dead_letters("code = 'MP504'", repair="replace(CAST(raw AS STRING), 'many', '9')")
+    assert (first.sent, first.refused, first.left) == (1, 0, 0)
+    app.execute("UPDATE dead_letters SET raw = CAST('2,3,7' AS BINARY) WHERE code = 'MP701'")
+    second = app.replay_dead_letters()
+    assert (second.sent, second.refused, second.left) == (2, 1, 0)
+    assert letters(app) == {"MP401": "2,4,"}
+    assert column(app, "good", "id") == [1, 2, 3]
+    assert column(app, "rates", "id") == [1, 2, 3, 4]
+    assert column(app, "seen", "n") == [4]
+
+
+def test_a_replay_is_done_once_and_survives_a_restart(make: Any, tmp_path: Path) -> None:
+    app = make()
+    app.run_once()
+    app.execute("DELETE FROM dead_letters WHERE code <> 'MP504'")
+    app.replay_dead_letters(repair="""'{"id": 2, "quantity": 8, "per": 2}'""")
+    assert app.replay_dead_letters().sent == 0
+    app.stop()
+    again = make()
+    again.run_once()
+    assert column(again, "rates", "id") == [1, 2, 4]
+    assert again.table("good").get(2) == {"id": 2, "quantity": 8}
+    lines = [line for file in (tmp_path / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
+    assert sorted(lines) == ['{"id":1}', '{"id":2}', '{"id":3}', '{"id":4}']
+
+
+def test_a_letter_that_still_does_not_fit_stays_with_its_bytes(make: Any) -> None:
+    app = make()
+    app.run_once()
+    found = app.replay_dead_letters()
+    assert (found.sent, found.refused, found.left) == (3, 3, 0)
+    assert letters(app) == CODES
+    assert column(app, "seen", "n") == [3]
+
+
+def test_records_from_python_are_kept_and_sent_again_while_the_app_runs(make: Any) -> None:
+    with make("memory://events") as app:
+        app.feed("memory://events").send([{"id": 3, "quantity": 7, "per": 0}])
+        wait_for(lambda: letters(app))
+        assert letters(app) == {"MP701": '{"id": 3, "quantity": 7, "per": 0}'}
+        app.replay_dead_letters(repair="replace(CAST(raw AS STRING), ': 0', ': 2')")
+        assert app.table("rates").to_arrow().to_pylist() == [{"id": 3, "rate": pytest.approx(3.5)}]
+        assert column(app, "seen", "n") == [1]
+
+
+def test_the_oldest_letters_go_when_there_are_too_many(make: Any) -> None:
+    app = make(**{"dead.letters.max": "2"})
+    app.run_once()
+    assert sorted(letters(app)) == ["MP401", "MP701"]
+
+
+def test_rows_of_a_loaded_table_are_repaired_in_their_file(tmp_path: Path, spark: Any) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n1\n")
+    (tmp_path / "app.sql").write_text("CREATE TABLE t AS SELECT * FROM 'file://./t.csv';")
+    app = mp.App(tmp_path / "app.sql", state=tmp_path / "state", spark=spark)
+    app.run_once()
+    found = app.replay_dead_letters()
+    assert (found.sent, found.left) == (0, 1)
+    app.stop()
+    with (tmp_path / "t.csv").open("a") as file:
+        file.write("3,4\n")
+    app.run_once()
+    assert len(letters(app)) == 1, "a load tells of its bad rows anew, not once more"
+    app.stop()
+
+
+def test_a_condition_that_is_wrong_is_told(make: Any) -> None:
+    app = make()
+    app.run_once()
+    with pytest.raises(MillpondError, match="MP202"):
+        app.replay_dead_letters("nothing = 1")
+
+
+def wait_for(condition: Any, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.05)
