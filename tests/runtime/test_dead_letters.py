@@ -9,6 +9,8 @@ import pytest
 import millpond as mp
 from millpond.errors import MillpondError
 
+pytestmark = pytest.mark.spark
+
 APP = """
 CREATE STREAM events (id INT, quantity INT, per INT) FROM '{source}';
 CREATE TABLE good (id INT PRIMARY KEY, quantity INT NOT NULL);
