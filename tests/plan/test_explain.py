@@ -17,7 +17,7 @@ def test_people_are_told_what_is_read_kept_driven_and_written() -> None:
     text = explain_text(plan_of(TEXT))
     for line in (
         "  totals  key (user_id), memory; kept up to date by the flow trades",
-        "  v  key (tier), memory; a view, refreshed in full, when totals or users change",
+        "  v  key (tier), memory; a view, refreshed for the groups (tier) that are touched when totals or users change",
         "    1. aggregate into totals  (line 5)",
         "    2. write to file://./out  (line 8)",
         "       reads users as a lookup: user_id is its key: only rows of the batch's keys are read "

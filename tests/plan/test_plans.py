@@ -198,7 +198,7 @@ def test_a_ctas_with_a_join_over_a_file_is_a_view_over_a_hidden_table() -> None:
         TableKind.HIDDEN,
         TableKind.DECLARED,
     ]
-    assert view.refresh.startswith("in full, when ")
+    assert view.refresh.startswith("for the keys (k, name) that are touched when ")
 
 
 def test_unknown_columns_keep_the_star_and_say_so() -> None:

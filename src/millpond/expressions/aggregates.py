@@ -28,20 +28,21 @@ Aggregate = Callable[[pa.Array, pa.DataType], Any]
 
 @dataclass(frozen=True)
 class CompiledAggregate:
-    """An aggregate ready to be computed over tables; `columns` are those that it reads."""
+    """An aggregate ready to be computed over tables; `columns` are those that it reads, `argument` is what it is taken
+    of (None for COUNT(*))."""
 
     expression: exp.Expression
     type: pa.DataType
     columns: tuple[str, ...]
-    _argument: Compiled | None
-    _distinct: bool
+    argument: Compiled | None
+    distinct: bool
 
     def evaluate(self, table: pa.Table, parameters: Sequence[object] = ()) -> pa.Scalar:
         """The aggregate of all rows of a table; TableError MP408 when it does not fit its type."""
-        if self._argument is None:
+        if self.argument is None:
             return pa.scalar(table.num_rows, BIGINT)
-        values = _combined(self._argument.evaluate(table, parameters))
-        if self._distinct:
+        values = _combined(self.argument.evaluate(table, parameters))
+        if self.distinct:
             values = _distinct_values(values)
         known = values.drop_null()
         found = AGGREGATES[self.expression.key](known, self.type)

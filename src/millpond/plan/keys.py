@@ -14,7 +14,7 @@ from millpond.suggest import did_you_mean
 
 
 def key_of_query(statement: CreateTable, bound: BoundQuery, context: Context) -> tuple[tuple[str, ...], bool]:
-    """The key, and whether its columns may be NULL (they may where they are groups)."""
+    """The key, and whether its columns may be NULL: they may where they are groups, of a table that it copies too."""
     if bound.outputs is None:
         return (), False
     top = bound.top
@@ -22,7 +22,8 @@ def key_of_query(statement: CreateTable, bound: BoundQuery, context: Context) ->
         return _group_key(statement, bound, top, context), True
     if statement.key:
         return _written_key(statement, bound.outputs, context), False
-    return _kept_key(bound), False
+    copied = context.tables.get(bound.tables[0].lower()) if bound.tables else None
+    return _kept_key(bound), copied is not None and copied.spec.null_keys
 
 
 def _written_key(statement: CreateTable, outputs: tuple[Output, ...], context: Context) -> tuple[str, ...]:

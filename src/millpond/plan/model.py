@@ -14,6 +14,7 @@ from millpond.contracts.source import Mode, SourceSpec
 from millpond.contracts.table import TableSpec
 from millpond.errors import Place, Problem, Severity
 from millpond.plan.aggregate_model import AggregatePlan
+from millpond.plan.refresh import RefreshPlan
 from millpond.schema import Column, Schema
 from millpond.settings import Settings
 from millpond.sql.statements import Statement, Watermark
@@ -81,7 +82,8 @@ class StreamPlan:
 @dataclass(frozen=True)
 class TablePlan:
     """A table: `spec` is what the store makes (types may be unknown in a table made AS SELECT: Spark tells at start);
-    `query` is over BATCH for a loaded one and over tables for a view; `definition` tells whether it has changed, and
+    `query` is over BATCH for a loaded one and over tables for a view, which `follow` says how to refresh and `refresh`
+    tells to people; `definition` tells whether it has changed, and
     `replaces` that CREATE OR REPLACE accepts what that loses."""
 
     name: str
@@ -93,6 +95,7 @@ class TablePlan:
     query: exp.Query | None = None
     reads: tuple[Access, ...] = ()
     refresh: str = ""
+    follow: RefreshPlan = field(default_factory=RefreshPlan)
     watch: bool = False
     replaces: bool = False
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)

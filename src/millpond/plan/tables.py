@@ -25,6 +25,7 @@ from millpond.plan.latest import keeps_latest, key_of_messages, with_identity
 from millpond.plan.model import BATCH, StepKind, TableKind, TablePlan
 from millpond.plan.naming import name_outputs
 from millpond.plan.ownership import TABLE_OPTIONS, read_entries
+from millpond.plan.refresh import plan_refresh
 from millpond.plan.relations import StatementRelations
 from millpond.plan.sources import short_hash
 from millpond.plan.with_clauses import Clauses, read_clauses
@@ -195,15 +196,10 @@ def _kept_by_tables(
     else:
         plan = _plan(statement, TableKind.VIEW, schema, clauses, context, null_keys)
         reads = choose_access(bound)
-        plan = replace(plan, query=without_hints(bound.query), reads=reads, refresh=_refresh(bound))
+        follow = plan_refresh(bound, schema.key)
+        refresh = follow.text(bound.tables)
+        plan = replace(plan, query=without_hints(bound.query), reads=reads, refresh=refresh, follow=follow)
     context.tables[statement.name.key] = plan
-
-
-def _refresh(bound: BoundQuery) -> str:
-    names = bound.tables
-    if not names:
-        return "once: it reads no table"
-    return f"in full, when {' or '.join(names)} {'changes' if len(names) == 1 else 'change'}"
 
 
 def _only_source(bound: BoundQuery, context: Context) -> TablePlan | None:

@@ -20,8 +20,9 @@ from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
 from millpond.runtime.dead_letters import Letters
 from millpond.runtime.ledger import LOAD
 from millpond.runtime.progress import FAILED, LOADING, READY, STALE, Meter
+from millpond.runtime.row_sets import conform
 from millpond.runtime.spark_errors import translate
-from millpond.runtime.work import Work, conform
+from millpond.runtime.work import Work
 
 
 class Loader:

@@ -14,8 +14,8 @@ from millpond.plan.model import BATCH, Access, TablePlan
 from millpond.runtime.access import Views
 from millpond.runtime.context import Context
 from millpond.runtime.lookups import Lookups
+from millpond.runtime.refreshing import compute, follow
 from millpond.runtime.relations import ORDER, carry_order, spark_text, tables_of
-from millpond.schema import Schema
 
 
 class Work:
@@ -31,6 +31,8 @@ class Work:
         # Views that were refreshed here.
         self.refreshed: set[str] = set()
         self._dirty: set[str] = set()
+        # Those of them that changes made here do not tell enough about.
+        self._stale: set[str] = set()
         # Set by a flow for each batch and statement: whose keys may be looked up, and how the planner wants to read.
         self.lookups: Lookups | None = None
         self.reads: tuple[Access, ...] = ()
@@ -41,7 +43,7 @@ class Work:
     def mark_changed(self, name: str) -> None:
         """A table of this transaction was changed: views over it must be refreshed before they are read."""
         self.changed.add(name.lower())
-        self.mark_stale(name)
+        self._dirty |= {v.name.lower() for v in self.context.views_of({name})}
 
     def follow(self, names: Iterable[str]) -> None:
         """Tables that were changed past this object: views over them must be refreshed too."""
@@ -50,12 +52,15 @@ class Work:
                 self.mark_changed(name)
 
     def mark_stale(self, name: str) -> None:
-        """Views over a table must be refreshed, although nothing was changed here."""
-        self._dirty |= {v.name.lower() for v in self.context.views_of({name})}
+        """A table's content is not what it was when views over it were computed: all of them must be computed."""
+        found = {v.name.lower() for v in self.context.views_of({name})}
+        self._dirty |= found
+        self._stale |= found
 
     def mark_view_stale(self, name: str) -> None:
         """A view must be computed, whatever was changed."""
         self._dirty.add(name.lower())
+        self._stale.add(name.lower())
         self.mark_stale(name)
 
     def query(
@@ -98,14 +103,10 @@ class Work:
                 self._refresh(table)
 
     def _refresh(self, view: TablePlan) -> None:
-        assert view.query is not None
-        self.refreshed.add(view.name.lower())
-        target = self.table(view.name)
-        rows = conform(self.query(view.query).toArrow(), target.schema)
-        if target.replace(rows):
-            self.changed.add(view.name.lower())
-
-
-def conform(rows: pa.Table, schema: Schema) -> pa.Table:
-    """Rows, by position, in a table's own columns and types; the values must fit."""
-    return rows.rename_columns(list(schema.names)).cast(schema.arrow())
+        name = view.name.lower()
+        self.refreshed.add(name)
+        # What was refreshed here before has followed some of the changes; following them once more does no harm.
+        renewed = compute if name in self._stale else follow
+        self._stale.discard(name)
+        if renewed(self, view):
+            self.changed.add(name)

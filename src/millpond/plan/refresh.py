@@ -1,0 +1,256 @@
+"""How a view follows its tables: which part of it a changed row can touch, or why all of it is computed again.
+
+A part is all rows of a view that have the same values in some of its columns, its *marks*: groups, or columns that come
+through as they are. A changed row touches the parts whose marks it has itself, or whose marks are in rows that it is
+joined with by equality. Only those parts are computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.plan.bound import BoundQuery, BoundSelect
+from millpond.plan.functions import function_name, parts
+from millpond.plan.scope import Item
+from millpond.plan.typed import type_of
+
+# What makes a row of the result depend on rows that its marks do not tell.
+WHOLE = {
+    "limit": "LIMIT",
+    "offset": "OFFSET",
+    "qualify": "QUALIFY",
+    "windows": "WINDOW",
+    "with_": "WITH",
+    "pivots": "PIVOT",
+    "sample": "TABLESAMPLE",
+}
+CLOCK = ("now", "current_timestamp", "current_date", "localtimestamp", "rand", "randn", "random", "uuid")
+
+
+@dataclass(frozen=True)
+class Input:
+    """One table of a view's FROM. `optional`: the view has rows without one of it (LEFT, SEMI and ANTI joins)."""
+
+    alias: str
+    table: str
+    optional: bool
+
+
+@dataclass(frozen=True)
+class Bond:
+    """Two columns that are equal in joined rows. `optional` is the alias of the table that a LEFT, SEMI or ANTI join
+    adds by it: rows without one of it are in the view too."""
+
+    left: tuple[str, str]
+    right: tuple[str, str]
+    optional: str | None = None
+
+    def across(self, alias: str) -> tuple[str, tuple[str, str]] | None:
+        """Seen from one of its tables: its column there, and the other side."""
+        if self.left[0] == alias:
+            return self.left[1], self.right
+        return (self.right[1], self.left) if self.right[0] == alias else None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A column of the view that tells its parts apart, and where it comes from."""
+
+    output: str
+    alias: str
+    column: str
+
+
+@dataclass(frozen=True)
+class RefreshPlan:
+    """`marks` are empty when every change means all of the view, for the reason in `why`; `full` are tables whose
+    changes do, each with its reason. Aliases are in lower case."""
+
+    inputs: tuple[Input, ...] = ()
+    bonds: tuple[Bond, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    full: Mapping[str, str] = field(default_factory=dict)
+    why: str = ""
+    grouped: bool = False
+
+    def marks_from(self, alias: str) -> tuple[Mark, ...]:
+        """The marks of the parts that a changed row of a table can be followed to."""
+        reached = reach(self, alias)
+        return tuple(mark for mark in self.marks if mark.alias in reached)
+
+    def text(self, tables: Iterable[str]) -> str:
+        """For people: `explain` and SHOW VIEWS."""
+        names = tuple(tables)
+        if not names:
+            return "once: it reads no table"
+        if not self.marks:
+            return f"in full, when {_changing(names)}: {self.why}"
+        partly = [n for n in names if n.lower() not in self.full]
+        word = "groups" if self.grouped else "keys"
+        by = ", ".join(mark.output for mark in self.marks)
+        told = f"for the {word} ({by}) that are touched when {_changing(partly)}"
+        fully = [f"; in full when {n} changes: {self.full[n.lower()]}" for n in names if n.lower() in self.full]
+        return told + "".join(fully)
+
+
+def _changing(names: Iterable[str]) -> str:
+    listed = list(names)
+    return f"{' or '.join(listed)} {'changes' if len(listed) == 1 else 'change'}"
+
+
+def reach(plan: RefreshPlan, start: str) -> dict[str, Bond | None]:
+    """The aliases that a row of `start` leads to by equality, each with the last bond on the way. Into a table that
+    may be absent no way leads on: rows without it would be missed."""
+    found: dict[str, Bond | None] = {start: None}
+    waiting = [start]
+    while waiting:
+        here = waiting.pop(0)
+        for bond in plan.bonds:
+            across = bond.across(here)
+            if across is not None and across[1][0] not in found and bond.optional in (None, here):
+                found[across[1][0]] = bond
+                waiting.append(across[1][0])
+    return found
+
+
+def plan_refresh(bound: BoundQuery, key: tuple[str, ...]) -> RefreshPlan:
+    """How a view with this query and key follows its tables."""
+    top = bound.top
+    why = _why_whole(bound, top)
+    if why or top is None:
+        return RefreshPlan(why=why or "it is no single SELECT")
+    inputs = tuple(_inputs(top))
+    bonds = tuple(_bonds(top, inputs))
+    marks = _marks(bound, top, inputs, key)
+    if not marks:
+        what = "no group is a column" if top.grouped else "no column comes through as it is"
+        return RefreshPlan(why=f"{what} of a table that is always there")
+    found = RefreshPlan(inputs, bonds, marks, grouped=top.grouped)
+    full = _full(bound, found)
+    if all(name.lower() in full for name in bound.tables):
+        return RefreshPlan(why=next(iter(full.values())))
+    return RefreshPlan(inputs, bonds, marks, full, grouped=top.grouped)
+
+
+def _why_whole(bound: BoundQuery, top: BoundSelect | None) -> str:
+    if top is None or bound.outputs is None:
+        return "it is no single SELECT"
+    node = top.node
+    clause = next((word for name, word in WHOLE.items() if node.args.get(name)), None)
+    if clause is not None:
+        return f"{clause} looks at all rows"
+    if top.grouped and not top.groups:
+        return "it is one row over all of them"
+    group = node.args.get("group")
+    if group is not None and group.find(exp.Cube, exp.Rollup, exp.GroupingSets):
+        return "a row is in several groups"
+    if any(isinstance(n, exp.Window) for part in node.expressions for n in parts(part)):
+        return "OVER looks at other rows"
+    if any(function_name(n) in CLOCK for n in node.find_all(exp.Func)):
+        return "it reads the clock or chance"
+    if any(isinstance(i.node, exp.Table) and i.node.args.get("joins") for i in top.scope.items):
+        return "its joins are nested"
+    kinds = [f"{j.args.get('side') or ''} {j.args.get('kind') or ''}".upper() for j in node.args.get("joins") or ()]
+    outer = next((word for kind in kinds for word in ("RIGHT", "FULL") if word in kind.split()), None)
+    return f"{outer} JOIN keeps rows without a partner" if outer else ""
+
+
+def _is_table(item: Item) -> bool:
+    return isinstance(item.node, exp.Table) and item.relation is not None and not item.drivers
+
+
+def _inputs(top: BoundSelect) -> Iterator[Input]:
+    optional = {id(j.this) for j in top.node.args.get("joins") or () if _is_optional(j)}
+    for item in top.scope.items:
+        if _is_table(item) and item.relation is not None:
+            yield Input(item.alias.lower(), item.relation.name, id(item.node) in optional)
+
+
+def _is_optional(join: exp.Join) -> bool:
+    words = f"{join.args.get('side') or ''} {join.args.get('kind') or ''}".upper().split()
+    return any(word in words for word in ("LEFT", "SEMI", "ANTI"))
+
+
+def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
+    """The parts of a condition that must all hold."""
+    if condition is None:
+        return []
+    bare = condition.unnest()
+    return list(bare.flatten()) if isinstance(bare, exp.And) else [bare]
+
+
+def _bonds(top: BoundSelect, inputs: tuple[Input, ...]) -> Iterator[Bond]:
+    known = {i.alias for i in inputs}
+    where = top.node.args.get("where")
+    yield from (b for c in conjuncts(where.this if where is not None else None) if (b := _bond(c, known, None)))
+    for join in top.node.args.get("joins") or ():
+        optional = join.this.alias_or_name.lower() if _is_optional(join) else None
+        for condition in conjuncts(join.args.get("on")):
+            bond = _bond(condition, known, optional)
+            # What LEFT JOIN asks of other tables than its own says nothing about their rows.
+            if bond is not None and (optional is None or bond.across(optional) is not None):
+                yield bond
+
+
+def _bond(condition: exp.Expr, known: set[str], optional: str | None) -> Bond | None:
+    if not isinstance(condition, exp.EQ):
+        return None
+    sides = [condition.this.unnest(), condition.expression.unnest()]
+    if not all(_is_plain(side) and side.table.lower() in known for side in sides):
+        return None
+    kinds = [type_of(side) for side in sides]
+    if not all(_tells_apart(kind) for kind in kinds) or (None not in kinds and kinds[0] != kinds[1]):
+        return None
+    left, right = ((side.table.lower(), side.name) for side in sides)
+    return Bond(left, right, optional) if left[0] != right[0] else None
+
+
+def _is_plain(expr: exp.Expr) -> bool:
+    return isinstance(expr, exp.Column) and len(expr.parts) == 2
+
+
+def _marks(bound: BoundQuery, top: BoundSelect, inputs: tuple[Input, ...], key: tuple[str, ...]) -> tuple[Mark, ...]:
+    """The columns that tell parts apart: groups; or the key; or the keys of tables that come through; or any column."""
+    always = {i.alias for i in inputs if not i.optional}
+    items = {i.alias.lower(): i for i in top.scope.items}
+    outputs = [o for o in bound.outputs or () if not top.grouped or any(o.expr == group for group in top.groups)]
+    found = tuple(
+        Mark(o.name, o.expr.table.lower(), o.expr.name)
+        for o in outputs
+        if isinstance(o.expr, exp.Column)
+        if _is_plain(o.expr) and o.expr.table.lower() in always and _tells_apart(o.type)
+    )
+    own = {name.lower() for name in key}
+    by_key = tuple(mark for mark in found if mark.output.lower() in own)
+    if top.grouped or (own and len(by_key) == len(own)):
+        return found if top.grouped else by_key
+    by_table = tuple(mark for mark in found if _is_key(items[mark.alias], mark.column))
+    return by_table or found
+
+
+def _is_key(item: Item, column: str) -> bool:
+    return item.columns is not None and column.lower() in {k.lower() for k in item.columns.key}
+
+
+def _tells_apart(type_: pa.DataType | None) -> bool:
+    """Not floats: NaN and -0.0 equal what they do not look like; and nested values cannot be looked up."""
+    return type_ is None or not (pa.types.is_floating(type_) or pa.types.is_nested(type_))
+
+
+def _full(bound: BoundQuery, plan: RefreshPlan) -> dict[str, str]:
+    """The tables whose changes touch more than can be followed."""
+    inputs: dict[str, list[Input]] = {}
+    for given in plan.inputs:
+        inputs.setdefault(given.table.lower(), []).append(given)
+    mentions = [r.relation.name.lower() for r in bound.readings]
+    full: dict[str, str] = {}
+    for name in (n.lower() for n in bound.tables):
+        if mentions.count(name) > len(inputs.get(name, ())):
+            full[name] = "it stands in a subquery"
+        elif any(not plan.marks_from(given.alias) for given in inputs[name]):
+            full[name] = "nothing ties its rows to a part of the view"
+    return full
