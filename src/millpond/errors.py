@@ -68,6 +68,7 @@ CODES: dict[str, str] = {
     "MP409": "A table cannot do this",
     "MP410": "A transaction has ended",
     "MP411": "A parameter is missing or one too many",
+    "MP412": "A row would be set to several values at once",
     # 5xx: sources
     "MP501": "A source is not there",
     "MP502": "A source cannot be read",

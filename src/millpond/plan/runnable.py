@@ -13,7 +13,7 @@ from millpond.plan.functions import has_aggregate
 from millpond.plan.missing import joins_with_policy
 from millpond.plan.model import Plan, Step, StepKind, TableKind
 from millpond.sql import nodes
-from millpond.sql.statements import Delete, Update, Upsert
+from millpond.sql.statements import Upsert
 
 Finder = Callable[[Plan], Iterator[tuple[Place, str]]]
 
@@ -55,13 +55,6 @@ def _upserts_on(plan: Plan) -> Iterator[tuple[Place, str]]:
 def _is_plain(query: exp.Query, condition: exp.Expr) -> bool:
     """Whether what ON reads of an event can stand beside the values of the query."""
     return isinstance(query, exp.Select) and not _folds(query) and condition.find(exp.Select) is None
-
-
-def _from_tables(plan: Plan) -> Iterator[tuple[Place, str]]:
-    for shot in plan.one_shots:
-        if isinstance(shot.statement, Update | Delete) and shot.statement.source is not None:
-            word = "UPDATE ... FROM" if isinstance(shot.statement, Update) else "DELETE ... USING"
-            yield shot.place, f"{word} a table"
 
 
 def _other_aggregates(plan: Plan) -> Iterator[tuple[Place, str]]:
@@ -193,7 +186,6 @@ def _missing_tables(plan: Plan) -> Iterator[tuple[Place, str]]:
 
 
 NOT_YET = (
-    NotYet("UPDATE ... FROM and DELETE ... USING a table", _from_tables),
     NotYet("UPSERT ... ON with aggregates, subqueries or VALUES", _upserts_on),
     NotYet("other aggregates over streams", _other_aggregates),
     NotYet("some stream-stream joins", _stream_joins),

@@ -9,7 +9,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.contracts.table import WriteTable
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, TableError
 from millpond.plan.model import BATCH, OneShot
 from millpond.plan.upserts import matches_by_key
 from millpond.runtime.access import arrow_frame
@@ -18,6 +18,7 @@ from millpond.runtime.matching import apply_rows, take_apart
 from millpond.runtime.rows import ROW_NUMBER, numbered, swap_rows, with_columns
 from millpond.runtime.spark_errors import translate
 from millpond.runtime.work import Work
+from millpond.schema import type_name
 from millpond.sql.nodes import Default
 from millpond.sql.parser import parse_expression
 from millpond.sql.statements import Delete, Insert, Name, Update, Upsert
@@ -94,7 +95,7 @@ def _update(work: Work, shot: OneShot) -> int:
     assert isinstance(statement, Update)
     table = work.table(statement.table.text)
     sets = {table.schema[name].name: _value(table, name, value) for name, value in shot.assignments}
-    if not _needs_spark(shot.condition, *sets.values()):
+    if statement.source is None and not _needs_spark(shot.condition, *sets.values()):
         own = _own_names(statement.table, statement.alias)
         plain = {name: _unqualified(value, own) for name, value in sets.items()}
         return table.update(_unqualified(shot.condition, own) if shot.condition else None, plain)
@@ -102,6 +103,7 @@ def _update(work: Work, shot: OneShot) -> int:
     new = _selected(work, shot, rows, sets)
     if not new.num_rows:
         return 0
+    _require_one_each(table, rows, new[ROW_NUMBER])
     picked = with_columns(rows.take(new[ROW_NUMBER]), new.drop_columns([ROW_NUMBER]), table.schema.arrow())
     return swap_rows(table, rows, new[ROW_NUMBER], picked)
 
@@ -110,7 +112,7 @@ def _delete(work: Work, shot: OneShot) -> int:
     statement = shot.statement
     assert isinstance(statement, Delete)
     table = work.table(statement.table.text)
-    if not _needs_spark(shot.condition):
+    if statement.source is None and not _needs_spark(shot.condition):
         own = _own_names(statement.table, statement.alias)
         return table.delete(_unqualified(shot.condition, own) if shot.condition else None)
     rows = table.to_arrow()
@@ -154,13 +156,43 @@ def _unqualified(expression: exp.Expression, own: set[str]) -> exp.Expression:
 
 
 def _selected(work: Work, shot: OneShot, rows: pa.Table, sets: dict[str, exp.Expression]) -> pa.Table:
-    """The numbers of the rows for which WHERE holds, with the new values: one query on Spark."""
+    """The numbers of the rows for which WHERE holds, with the new values: one query on Spark. With FROM or USING a row
+    that several rows meet is there once for each different set of new values."""
     statement = shot.statement
     assert isinstance(statement, Update | Delete)
     alias = (statement.alias or statement.table).text
-    values = [exp.alias_(value.copy(), name, quoted=True) for name, value in sets.items()]
-    query = exp.select(exp.column(ROW_NUMBER, table=alias, quoted=True), *values)
-    query = query.from_(exp.alias_(exp.to_table(BATCH), alias, table=True, quoted=True))
-    if shot.condition is not None:
-        query = query.where(shot.condition.copy())
+    schema = work.table(statement.table.text).schema
+    types = {name: type_name(schema[name].type) for name in sets}
+    casts = {name: exp.cast(value.copy(), types[name], dialect="spark") for name, value in sets.items()}
+    values = [exp.alias_(value, name, quoted=True) for name, value in casts.items()]
+    number = exp.column(ROW_NUMBER, table=alias, quoted=True)
+    target = exp.alias_(exp.to_table(BATCH), alias, table=True, quoted=True)
+    if statement.source is None:
+        query = exp.select(number, *values).from_(target)
+        query = query.where(shot.condition.copy()) if shot.condition is not None else query
+    else:
+        query = _joined_with(shot.query, alias, target)
+        query.set("expressions", [number, *values])
+        query = query.distinct()
     return work.query(query, arrow_frame(work.views.session, numbered(rows))).toArrow()
+
+
+def _joined_with(query: exp.Query | None, alias: str, target: exp.Expr) -> exp.Select:
+    """The query of a change with other rows in the place of the changed table."""
+    assert isinstance(query, exp.Select)
+    found = query.copy()
+    join = next(j for j in found.args["joins"] if j.this.alias_or_name.lower() == alias.lower())
+    join.set("this", target)
+    return found
+
+
+def _require_one_each(table: WriteTable, rows: pa.Table, positions: pa.ChunkedArray) -> None:
+    """MP412 when rows of FROM disagree about what a row becomes."""
+    if len(positions.unique()) == len(positions):
+        return
+    counted = positions.value_counts().to_pylist()
+    twice = next(entry["values"] for entry in counted if entry["counts"] > 1)
+    row = rows.slice(twice, 1).select(list(table.schema.key or table.schema.names)).to_pylist()[0]
+    shown = ", ".join(f"{name} = {value!r}" for name, value in row.items())
+    message = f"Several rows of FROM set different values in one row of '{table.name}' ({shown})."
+    raise TableError("MP412", message, hint="Add to WHERE what picks one of them, or aggregate them in a subquery.")

@@ -1,6 +1,6 @@
 """A SELECT over rows that are on the driver, by Arrow where that gives exactly what Spark would.
 
-Joins by equality, WHERE, GROUP BY, HAVING and DISTINCT: a Spark query costs a tenth of a second however few its rows are.
+Joins by equality, WHERE, GROUP BY, HAVING and DISTINCT. A Spark query costs a tenth of a second, however few its rows.
 """
 
 from __future__ import annotations
