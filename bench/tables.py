@@ -131,6 +131,21 @@ def asking(count: int) -> dict[str, float]:
     return figures
 
 
+def spilling(count: int, folder: Path) -> dict[str, float]:
+    """Bulk lookups in a table of which a quarter may be in memory."""
+    data = rows(count)
+    store = open_store(folder)
+    values = {"durable": False, "spill": True, "max_memory": data.nbytes // 4}
+    with table_in(store, "spilled", **values) as table:
+        for first in range(0, count, KEYS):
+            table.insert(data.slice(first, KEYS))
+        picked = np.random.default_rng(3).integers(0, count, KEYS)
+        keys = pa.array([f"user-{n:08d}" for n in picked])
+        figures = {"spill_lookup_keys_s": KEYS / seconds(lambda: table.lookup(keys), 5)}
+    store.close()
+    return figures
+
+
 def one_by_one(count: int) -> dict[str, float]:
     """Single changes to a table of so many rows."""
     store, figures = open_store(None), {}
@@ -215,7 +230,7 @@ def main() -> None:
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory(dir=".") as folder:
         figures = loading(given.rows, Path(folder))
-        figures |= beside(given.rows, Path(folder))
+        figures |= beside(given.rows, Path(folder)) | spilling(given.rows, Path(folder) / "spilling")
     figures |= asking(given.rows) | one_by_one(given.rows)
     figures |= {f"{name}_100k": value for name, value in one_by_one(100_000).items()}
     figures |= memory_ratio(min(given.rows, 100_000)) | threads_ratio(given.rows, given.seconds)

@@ -25,6 +25,13 @@ def _boolean(text: str) -> bool:
     return words[text.strip().lower()]
 
 
+def _folder(text: str) -> bool | str:
+    try:
+        return _boolean(text)
+    except KeyError:
+        return text.strip().removeprefix("file://").removeprefix("file:") or _boolean(text)
+
+
 def _whole(text: str) -> int:
     value = int(text.strip().replace("_", "").replace(",", ""))
     if value < 0:
@@ -35,6 +42,8 @@ def _whole(text: str) -> int:
 TEXT = Kind("text", "a text", str)
 # Relative ones start at the SQL file's folder.
 FILE = Kind("file", "the path of a file", str)
+# Yes in a place that is known, no, or which place it is; a relative one starts at the SQL file's folder.
+FOLDER = Kind("folder", "true, false or the path of a folder", _folder)
 BOOLEAN = Kind("boolean", "true or false", _boolean)
 INTEGER = Kind("integer", "a whole number, not negative", _whole)
 NUMBER = Kind("number", "a number", float)

@@ -16,6 +16,10 @@ from millpond.tables.store import open_store
 KEYED = TableSpec("keyed", Schema.of([Column("k", pa.int64(), False), Column("v", pa.string())], ["k"]))
 PLAIN = TableSpec("plain", Schema.of([Column("n", pa.int64())]))
 OUTSIDE = TableSpec("outside", Schema.of([Column("k", pa.int64(), False), Column("v", pa.string())], ["k"]))
+# Small enough that every commit spills, large enough changes that some of them compact.
+SPILLED = TableSpec("spilled", Schema.of([Column("k", pa.int64(), False), Column("v", pa.string())], ["k"]))
+SPILL = {"spill": True, "max_memory": 4096}
+SPILLED_ROWS = 800
 COMMITS = 14
 CHECKPOINTS = (4, 9)
 
@@ -30,6 +34,9 @@ def commit(store: Store, turn: int) -> None:
         plain.delete("n % 4 = ?", [turn % 4])
         outside.upsert([{"k": k, "v": f"{turn}-{k}"} for k in range(turn, turn + 5)])
         outside.delete(keys=[turn - 1])
+        spilled = tx.table("spilled")
+        spilled.upsert([{"k": k, "v": f"{turn}-{k}"} for k in range(turn, turn + SPILLED_ROWS)])
+        spilled.delete(keys=[turn - 1])
         tx.put("turn", turn)
 
 
@@ -45,6 +52,7 @@ def expected(turns: int) -> dict[str, Any]:
     store.create(KEYED)
     store.create(PLAIN)
     store.create(OUTSIDE)
+    store.create(SPILLED)
     for turn in range(1, turns + 1):
         commit(store, turn)
     return content(store)
@@ -54,6 +62,7 @@ def main(folder: Path, acknowledged: Path) -> None:
     store = open_store(folder)
     store.create(KEYED)
     store.create(PLAIN)
+    store.create(replace(SPILLED, values=SPILL))
     store.create(replace(OUTSIDE, backend="sqlite", values={"path": str(folder.parent / "outside.db")}))
     for turn in range((store.get("turn") or 0) + 1, COMMITS + 1):
         commit(store, turn)

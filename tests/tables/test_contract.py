@@ -59,3 +59,22 @@ class TestSqliteWithoutFolder(VolatileTableContract):
 
     def open(self, folder: Path | None) -> Store:
         return open_store(None)
+
+
+class TestSpilledMemory(TableContract):
+    """Memory tables of which no row stays in memory."""
+
+    options = {"spill": True, "max_memory": 1}
+
+
+class TestSpilledMemoryWithoutFolder(VolatileTableContract):
+    """Memory tables that spill into a folder of their own choice."""
+
+    keeps_rows = False
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.options = {"spill": str(tmp_path / "spilled"), "max_memory": 1}
+
+    def open(self, folder: Path | None) -> Store:
+        return open_store(None)

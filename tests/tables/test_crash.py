@@ -19,8 +19,10 @@ sys.path.insert(0, str(WORKER.parent))
 import crash_worker  # noqa: E402
 
 KILLED = 137
-# The commit under way is in the log from this point on, though nobody was told so.
-WRITTEN = ("log.append.written", "log.append.synced", "commit.applied", "sqlite.commit")
+AT_RECOVERY = ("log.cut.begin", "spill.abandoned.removed")
+# The commit under way is in the log from these points on, though nobody was told so; rows spill before that, and again
+# when the commit is followed by a compaction.
+WRITTEN = ("log.append.written", "log.append.synced", "commit.applied", "sqlite.commit", "spill", "compaction")
 
 
 @cache
@@ -42,14 +44,15 @@ def check(folder: Path, fault: str) -> int:
     held = store.get("turn") or 0
     content = {**crash_worker.content(store)}
     store.close()
+    assert not list((folder / "tables" / "spill").glob("*/*"))
     assert held in ((told, told + 1) if fault.startswith(WRITTEN) else (told,))
-    if held or len(content["tables"]) == 3:
+    if held or len(content["tables"]) == 4:
         assert content == expected(held)
     return held
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("point", [p for p in POINTS if p != "log.cut.begin"])
+@pytest.mark.parametrize("point", [p for p in POINTS if p not in AT_RECOVERY])
 @pytest.mark.parametrize("count", [1, 4])
 def test_a_crash_anywhere_keeps_exactly_the_commits(tmp_path: Path, point: str, count: int) -> None:
     fault = f"{point}:{count}"
@@ -67,6 +70,16 @@ def test_a_crash_anywhere_keeps_exactly_the_commits(tmp_path: Path, point: str, 
 def test_a_crash_while_a_torn_end_is_cut_leaves_it_to_the_next(tmp_path: Path) -> None:
     assert work(tmp_path, "log.append.half:7") == KILLED
     assert work(tmp_path, "log.cut.begin:1") == KILLED
+    check(tmp_path, "")
+    assert work(tmp_path) == 0
+    assert check(tmp_path, "") == crash_worker.COMMITS
+
+
+@pytest.mark.process
+def test_a_crash_while_spilled_files_are_cleared_away_leaves_them_to_the_next(tmp_path: Path) -> None:
+    assert work(tmp_path, "spill.renamed:3") == KILLED
+    assert list((tmp_path / "tables" / "spill").glob("*/*.arrow"))
+    assert work(tmp_path, "spill.abandoned.removed:1") == KILLED
     check(tmp_path, "")
     assert work(tmp_path) == 0
     assert check(tmp_path, "") == crash_worker.COMMITS

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,20 +11,10 @@ from millpond.contracts.table import TableSpec
 from millpond.errors import StateError
 from millpond.schema import Column, Schema
 from millpond.tables.store import open_store
+from millpond.testing.table_harness import no_room_beyond
 
 SPEC = TableSpec("t", Schema.of([Column("k", pa.int64(), False), Column("v", pa.string())], ["k"]))
 BIG = [{"k": k, "v": "x" * 100} for k in range(1000)]
-
-
-@contextmanager
-def no_room_beyond(size: int) -> Iterator[None]:
-    """The operating system refuses to make any file larger than this."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_commit_that_does_not_fit_leaves_no_trace(tmp_path: Path) -> None:

@@ -245,6 +245,16 @@ class SqliteMachine(StoreMachine):
         self.plain = self.store.create(PLAIN)
 
 
+class SpillMachine(StoreMachine):
+    """Both tables are in memory and spill at once."""
+
+    def open(self) -> None:
+        self.store = open_store(self.home / f"tables-{self.generation}")
+        values = {"spill": True, "max_memory": 1}
+        self.keyed = self.store.create(dataclasses.replace(KEYED, values=values))
+        self.plain = self.store.create(dataclasses.replace(PLAIN, values=values))
+
+
 def keyed_condition(store: Any, text: str) -> Any:
     return store.table("keyed").condition(text).expression
 
@@ -268,6 +278,16 @@ def test_a_store_over_two_backends_equals_its_model(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sqlite, "_DEAD_MIN", 8)
     run_state_machine_as_test(
         SqliteMachine,
+        settings=settings(
+            max_examples=15, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
+
+
+def test_a_store_that_spills_equals_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_DEAD_MIN", 8)
+    run_state_machine_as_test(
+        SpillMachine,
         settings=settings(
             max_examples=15, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
         ),

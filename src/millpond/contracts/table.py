@@ -259,11 +259,13 @@ class Store(Protocol):
 @dataclass(frozen=True)
 class BackendPlugin:
     """A backend as its module declares it. `make` gives the rows of a table from its spec and a clock, as the store
-    keeps them; `runnable` is False for a backend that is understood and checked but cannot run yet."""
+    keeps them; with `files` it is also given the store's folder, in which it may keep files of its own (None when there
+    is none). `runnable` is False for a backend that is understood and checked but cannot run yet."""
 
     name: str
     options: tuple[Option, ...]
     capabilities: Capabilities
     help: str = ""
-    make: Callable[[TableSpec, Callable[[], float]], Any] | None = field(default=None, repr=False)
+    make: Callable[..., Any] | None = field(default=None, repr=False)
     runnable: bool = True
+    files: bool = False

@@ -1,4 +1,4 @@
-"""The files that tables keep their rows in: named from the SQL file's folder, and never left out."""
+"""The files that tables keep their rows in: named from the SQL file's folder, and never left out where needed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from millpond import registry
 from millpond.errors import MillpondError
-from millpond.options import FILE, Option
+from millpond.options import FILE, FOLDER, Option
 from millpond.plan.findings import Findings
 from millpond.plan.model import TablePlan
 
@@ -17,6 +17,8 @@ def with_files(table: TablePlan, base: Path, findings: Findings) -> TablePlan:
     values = dict(table.spec.values)
     for option in _files(table.spec.backend):
         given = values.get(option.name)
+        if option.kind is FOLDER and isinstance(given, bool | None):
+            continue
         if given:
             values[option.name] = str(base / str(given).removeprefix("file://").removeprefix("file:"))
         else:
@@ -28,7 +30,7 @@ def with_files(table: TablePlan, base: Path, findings: Findings) -> TablePlan:
 
 def _files(backend: str) -> list[Option]:
     try:
-        return [o for o in registry.find("backend", backend).options if o.kind is FILE]
+        return [o for o in registry.find("backend", backend).options if o.kind in (FILE, FOLDER)]
     except MillpondError:
         # A wrong name has been reported where it stands.
         return []

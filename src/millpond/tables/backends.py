@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from millpond import registry
 from millpond.contracts.table import BackendPlugin, TableSpec
@@ -11,11 +12,12 @@ from millpond.tables.memory import Clock
 from millpond.tables.rows import TableRows
 
 
-def rows_of(spec: TableSpec, clock: Clock = time.time) -> TableRows:
-    """An empty table of a backend; MP308 for a wrong name, MP901 for one that cannot run yet."""
+def rows_of(spec: TableSpec, clock: Clock = time.time, folder: Path | None = None) -> TableRows:
+    """An empty table of a backend, in the folder of its store; MP308 for a wrong name, MP901 for one that
+    cannot run yet."""
     plugin: BackendPlugin = registry.find("backend", spec.backend)
     if plugin.make is None:
         message = f"The backend '{spec.backend}' is understood but cannot run yet."
         raise NotYetError("MP901", message, hint="Use 'backend' = 'memory'.")
-    rows: TableRows = plugin.make(spec, clock)
+    rows: TableRows = plugin.make(spec, clock, folder) if plugin.files else plugin.make(spec, clock)
     return rows

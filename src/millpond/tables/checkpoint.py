@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.errors import StateError
-from millpond.tables.disk import append_all, refused, sync_folder
-from millpond.tables.faults import reach
+from millpond.tables.disk import Writer, replace_file
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+_REFUSED = "The checkpoint cannot be written"
 
 
 @dataclass(frozen=True)
@@ -71,17 +70,18 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     value = {**vars(manifest), "tables": [vars(t) for t in manifest.tables]}
     body = json.dumps(value, separators=(",", ":")).encode()
     head = json.dumps({"format": FORMAT, "checksum": zlib.crc32(body)}).encode()
-    _replace(folder / MANIFEST, [head, b"\n", body], "checkpoint.manifest")
+    replace_file(folder / MANIFEST, lambda file: file.write(head + b"\n" + body), "checkpoint.manifest", _REFUSED)
 
 
 def write_table(folder: Path, name: str, table: pa.Table, codec: str | None = None) -> tuple[int, int]:
     """A table as an Arrow file; its size and checksum."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
-        writer.write_table(table)
-    data = sink.getvalue()
-    _replace(folder / name, [data], "checkpoint.table")
-    return data.size, zlib.crc32(data)
+
+    def fill(file: Writer) -> None:
+        with pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+            writer.write_table(table)
+
+    written = replace_file(folder / name, fill, "checkpoint.table", _REFUSED)
+    return written.size, written.checksum
 
 
 def read_table(folder: Path, entry: TableFile) -> pa.Table:
@@ -97,22 +97,3 @@ def read_table(folder: Path, entry: TableFile) -> pa.Table:
         message = f"{path} is damaged: its {data.size} bytes fail their checksum."
         raise StateError("MP804", message, hint="Nothing was read from it. Restore the file from a copy.")
     return pa.ipc.open_file(data).read_all()
-
-
-def _replace(path: Path, parts: list[Any], point: str) -> None:
-    temporary = path.with_name(f"{path.name}.new")
-    try:
-        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            append_all(file, 0, parts)
-            reach(f"{point}.written")
-            os.fsync(file)
-        finally:
-            os.close(file)
-        reach(f"{point}.synced")
-        os.replace(temporary, path)
-        reach(f"{point}.renamed")
-        sync_folder(path.parent)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise refused("The checkpoint cannot be written", path, error) from error

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.tables.sides import side_by_side
+from millpond.tables.spill_files import SpillFile
 
 Ids = npt.NDArray[np.int64]
 
@@ -36,6 +37,8 @@ class Chunks:
     batches: tuple[pa.RecordBatch, ...] = ()
     words: Mapping[int, pa.Array] = field(default_factory=dict)
     judged: bool = False
+    # The first batches are mapped from these files; the others are in memory.
+    files: tuple[SpillFile, ...] = ()
 
     @cached_property
     def offsets(self) -> Ids:
@@ -51,11 +54,18 @@ class Chunks:
 
     @property
     def nbytes(self) -> int:
-        return int(sum(b.nbytes for b in self.batches) + sum(w.nbytes for w in self.words.values()))
+        """The bytes in memory."""
+        batches = self.batches[len(self.files) :] if self.files else self.batches
+        return int(sum(b.nbytes for b in batches) + sum(w.nbytes for w in self.words.values()))
+
+    @property
+    def bytes_spilled(self) -> int:
+        return sum(file.size for file in self.files)
 
     def columns(self, rows: Ids, positions: Sequence[int]) -> list[pa.Array]:
         """Some columns of some rows, in the order of `rows`."""
         if len(self.batches) == 1 and len(rows) > 1:
+            self.check()
             batch, taken = self.batches[0], pa.array(rows)
             works = [partial(self._taken, batch, p, taken) for p in positions]
             return side_by_side(works, len(rows))
@@ -76,6 +86,7 @@ class Chunks:
         """Some columns of all rows, or of those where the mask holds; not copied where stored plain and whole."""
         schema = pa.schema([self.schema.field(p) for p in positions])
         kept: list[list[pa.Array]] = []
+        self.check()
         for start, batch in zip(self.offsets, self.batches, strict=False):
             part = batch.select(list(positions))
             if mask is not None:
@@ -94,7 +105,7 @@ class Chunks:
         batches = [*grown.batches, stored]
         first = len(batches) - 1
         size = stored.num_rows
-        while first and batches[first - 1].num_rows <= 2 * size and _mergeable(batches[first - 1 :]):
+        while first > len(grown.files) and batches[first - 1].num_rows <= 2 * size and _mergeable(batches[first - 1 :]):
             first -= 1
             size += batches[first].num_rows
         if first < len(batches) - 1:
@@ -104,19 +115,28 @@ class Chunks:
     def first(self, rows: int) -> Chunks:
         """Only the rows with lower numbers."""
         parts = zip(self.offsets, self.batches, strict=False)
-        return replace(self, batches=tuple(b.slice(0, rows - start) for start, b in parts if start < rows))
+        batches = tuple(b.slice(0, rows - start) for start, b in parts if start < rows)
+        return replace(self, batches=batches, files=self.files[: len(batches)])
 
     def filtered(self, mask: npt.NDArray[np.bool_]) -> Chunks:
         """The rows where the mask holds, stored as they are, in as few batches as may be."""
+        self.check()
         parts = zip(self.offsets, self.batches, strict=False)
         batches = [b.filter(pa.array(mask[start : start + b.num_rows])) for start, b in parts]
         if _mergeable(batches):
             batches = [pa.concat_batches(batches)] if batches else []
-        return replace(self, batches=tuple(b for b in batches if b.num_rows))
+        return replace(self, batches=tuple(b for b in batches if b.num_rows), files=())
+
+    def check(self) -> None:
+        """MP407 when rows that left memory cannot be read as they were written."""
+        for file in self.files:
+            file.check()
 
     def _find(self, row: int) -> tuple[pa.RecordBatch, int]:
         """The batch of a row, and its place there."""
         which = bisect_right(self._ends, row)
+        if which < len(self.files):
+            self.files[which].check()
         return self.batches[which], row - (self._ends[which - 1] if which else 0)
 
     def _stored_columns(self, rows: Ids, positions: Sequence[int]) -> list[pa.Array]:
@@ -130,6 +150,8 @@ class Chunks:
         parts = []
         for i, batch in enumerate(self.batches):
             if ends[i] < ends[i + 1]:
+                if i < len(self.files):
+                    self.files[i].check()
                 taken = pa.array(rows[order[ends[i] : ends[i + 1]]] - self.offsets[i])
                 parts.append([batch.column(p).take(taken) for p in positions])
         if not parts:
@@ -158,6 +180,7 @@ class Chunks:
         """Once there are rows enough to tell, choose the columns to store as codes and encode what is there."""
         if len(self) + batch.num_rows < _JUDGED_ROWS:
             return self
+        self.check()
         words: dict[int, pa.Array] = {}
         for position, field_ in enumerate(self.schema):
             if pa.types.is_string(field_.type):
@@ -187,11 +210,12 @@ class Chunks:
     def _plain(self, position: int) -> Chunks:
         """Store a column as it is: it has turned out to have many distinct values."""
         batches = []
+        self.check()
         for batch in self.batches:
             columns = [self._decoded(position, c) if i == position else c for i, c in enumerate(batch.columns)]
             batches.append(pa.RecordBatch.from_arrays(columns, names=self.schema.names))
         words = {p: w for p, w in self.words.items() if p != position}
-        return replace(self, batches=tuple(batches), words=words)
+        return replace(self, batches=tuple(batches), words=words, files=())
 
 
 def _encoded(column: pa.Array, words: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,49 @@ def append_all(file: int, offset: int, parts: Sequence[Any], *, half: str = "") 
             written += count
             view = view[count:]
     return written
+
+
+class Writer:
+    """The end of a new file, as Arrow writes to it, with the checksum of what was written."""
+
+    closed = False
+
+    def __init__(self, file: int, half: str = "") -> None:
+        self._file = file
+        self._half = half
+        self.size = 0
+        self.checksum = 0
+
+    def write(self, data: Any) -> int:
+        written = append_all(self._file, self.size, [data], half=self._half)
+        self.checksum = zlib.crc32(data, self.checksum)
+        self.size += written
+        return written
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def replace_file(path: Path, fill: Callable[[Writer], object], point: str, what: str) -> Writer:
+    """Make a file anew, all or nothing, through a temporary one; MP805 with `what` when the disk refuses."""
+    temporary = path.with_name(f"{path.name}.new")
+    try:
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            writer = Writer(file, half=f"{point}.half")
+            fill(writer)
+            reach(f"{point}.written")
+            os.fsync(file)
+        finally:
+            os.close(file)
+        reach(f"{point}.synced")
+        os.replace(temporary, path)
+        reach(f"{point}.renamed")
+        sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise refused(what, path, error) from error
+    return writer
 
 
 def cut(file: int, size: int) -> None:

@@ -21,6 +21,7 @@ from millpond.tables.log import Log, Record, new_log, read_log
 from millpond.tables.memory import Clock
 from millpond.tables.records import Blob, changes_of, replayed, spec_from_json
 from millpond.tables.rows import TableRows
+from millpond.tables.spill_files import SPILL, remove_abandoned
 
 # A checkpoint is due when the log is this large and larger than what a checkpoint would write.
 _LOG_BYTES_MIN = 64 * 1024 * 1024
@@ -67,6 +68,7 @@ class Folder:
 
     def recover(self) -> Recovered:
         """The state as of the last commit: the checkpoint, and the log after it."""
+        remove_abandoned(self.path / SPILL)
         self._manifest = manifest = checkpoint.read_manifest(self.path)
         state = Recovered(values=dict(manifest.values), next_table=manifest.next_table)
         for entry in manifest.tables:
@@ -76,7 +78,7 @@ class Folder:
         for number in numbers:
             last = number == numbers[-1]
             for record in read_log(self._log_path(number), sequence, last=last, problems=state.problems):
-                _replay(state, record, self._clock)
+                self._replay(state, record)
                 sequence = record.sequence
         self._log_number = numbers[-1] if numbers else manifest.log
         self._older_bytes = sum(self._log_path(n).stat().st_size for n in numbers[:-1])
@@ -138,10 +140,33 @@ class Folder:
         os.close(self._guard)
 
     def _load(self, entry: TableFile) -> TableRows:
-        rows = rows_of(spec_from_json(dict(entry.spec)), self._clock)
+        rows = rows_of(spec_from_json(dict(entry.spec)), self._clock, self.path)
         empty = rows.spec.schema.arrow().empty_table()
         rows.load(empty if entry.file is None else checkpoint.read_table(self.path, entry), entry.version)
         return rows
+
+    def _replay(self, state: Recovered, record: Record) -> None:
+        header = record.header
+        if made := header.get("create"):
+            state.tables[made["id"]] = rows_of(spec_from_json(made["spec"]), self._clock, self.path)
+            state.next_table = made["id"] + 1
+        if made := header.get("define"):
+            state.tables[made["id"]].define(spec_from_json(made["spec"]))
+        if "drop" in header:
+            dropped = state.tables.pop(header["drop"])
+            if not dropped.has(header.get("version", 0) + 1):
+                dropped.drop()
+            dropped.close()
+        for entry, gone, added in changes_of(record):
+            rows = state.tables[entry["table"]]
+            if rows.has(entry.get("version", 0)):
+                continue
+            _redo(rows, gone, added)
+        for key, value in header.get("puts", {}).items():
+            if value is None:
+                state.values.pop(key, None)
+            else:
+                state.values[key] = value
 
     def _write_table(self, state: TableState, old: TableFile | None, sequence: int) -> TableFile:
         version = state.version
@@ -171,30 +196,6 @@ class Folder:
             if path.name not in named and path.name not in logs:
                 path.unlink(missing_ok=True)
                 reach("checkpoint.old.removed")
-
-
-def _replay(state: Recovered, record: Record, clock: Clock) -> None:
-    header = record.header
-    if made := header.get("create"):
-        state.tables[made["id"]] = rows_of(spec_from_json(made["spec"]), clock)
-        state.next_table = made["id"] + 1
-    if made := header.get("define"):
-        state.tables[made["id"]].define(spec_from_json(made["spec"]))
-    if "drop" in header:
-        dropped = state.tables.pop(header["drop"])
-        if not dropped.has(header.get("version", 0) + 1):
-            dropped.drop()
-        dropped.close()
-    for entry, gone, added in changes_of(record):
-        rows = state.tables[entry["table"]]
-        if rows.has(entry.get("version", 0)):
-            continue
-        _redo(rows, gone, added)
-    for key, value in header.get("puts", {}).items():
-        if value is None:
-            state.values.pop(key, None)
-        else:
-            state.values[key] = value
 
 
 def _redo(rows: TableRows, gone: Blob, added: Blob) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -38,6 +38,7 @@ _NEAR_ROWS = 50_000
 _ROWS_MAX = int(np.iinfo(np.int32).max)
 
 Indexes = Mapping[tuple[int, ...], tuple[Run, ...]]
+Filter = Callable[[Chunks, npt.NDArray[np.bool_]], Chunks]
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,9 @@ class Version:
 
     @property
     def nbytes(self) -> int:
-        return self.chunks.nbytes + self.heap.nbytes
+        """The bytes in memory, those of the indexes included."""
+        runs = sum(run.nbytes for each in self.indexes.values() for run in each)
+        return self.chunks.nbytes + self.heap.nbytes + runs
 
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> Ids | None:
         """Reading every row is what a heap does best."""
@@ -348,12 +351,12 @@ def changed(version: Version, removed: Ids, addition: Addition) -> Version:
     return staged(version, removed, addition).apply()
 
 
-def compacted(version: Version) -> tuple[Version, Ids]:
+def compacted(version: Version, filtered: Filter = Chunks.filtered) -> tuple[Version, Ids]:
     """The same rows without the dead ones, in a new heap, and the new number of each old row (-1 for dead ones)."""
     ids = version.ids()
     numbers = np.full(version.rows, -1, dtype=np.int64)
     numbers[ids] = np.arange(len(ids))
-    chunks = version.chunks if version.mask is None else version.chunks.filtered(version.mask)
+    chunks = version.chunks if version.mask is None else filtered(version.chunks, version.mask)
     heap = Heap(version.schema, len(ids))
     if heap.index is not None:
         heap.index.add(_hashes_of(version, ids), numbers[ids])

@@ -161,6 +161,10 @@ class Run:
     hashes: Words
     rows: Links
 
+    @property
+    def nbytes(self) -> int:
+        return self.hashes.nbytes + self.rows.nbytes
+
     def find(self, hashes: Words) -> Ids:
         """All rows with one of the hashes."""
         starts = np.searchsorted(self.hashes, hashes, side="left")

@@ -151,6 +151,7 @@ class LiveTable(Writing):
             rows=state.live,
             version=state.number,
             bytes_memory=state.nbytes,
+            bytes_spilled=state.chunks.bytes_spilled if isinstance(state, Version) else 0,
             bytes_disk=self._store.bytes_on_disk(self.id) + self.rows.bytes_disk,
             updated_at=self.updated_at,
             lookups=self._lookups,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.contracts.table import BackendPlugin, Capabilities, TableSpec
-from millpond.errors import ConflictError, TableError
-from millpond.options import BOOLEAN, SIZE, Option, choice
+from millpond.errors import ConflictError, MillpondError, TableError
+from millpond.options import BOOLEAN, FOLDER, SIZE, Option, choice
 from millpond.tables.draft import Draft
+from millpond.tables.faults import reach
 from millpond.tables.heap import (
     Addition,
     Staged,
@@ -25,11 +27,16 @@ from millpond.tables.heap import (
 )
 from millpond.tables.history import Entry, History, renumbered
 from millpond.tables.index import Ids
+from millpond.tables.spill_files import SPILL, SpillFolder, temporary_root
+from millpond.tables.spilling import Spill
 
 Clock = Callable[[], float]
 
 # Dead rows are dropped when they outnumber the live ones and there are enough of them to be worth it.
 _DEAD_MIN = 4096
+_FULL_HINT = "Delete rows, raise 'max_memory', or let rows go to files with 'spill' = 'true'. Nothing was changed."
+# How many rows of a checkpoint are taken up at a time when they may spill.
+_LOADED_ROWS = 131_072
 
 
 @dataclass(frozen=True)
@@ -55,21 +62,30 @@ class MemoryRows:
     history: History = field(default_factory=History)
     commits: int = 0
     compactions: int = 0
+    # The store's folder, in which rows spill when no other is named.
+    folder: Path | None = None
+    _spill: Spill | None = None
 
     def __post_init__(self) -> None:
         self.history.start(self.current)
+        self._spill = self._wanted_spill(self.spec)
 
     def define(self, spec: TableSpec) -> None:
         """Take over a definition of the same shape, with the indexes that are new in it."""
         self.spec = spec
+        self._spill = self._wanted_spill(spec)
         for names in spec.indexes:
             columns = tuple(spec.schema.position(n) for n in names)
             if columns not in self.current.indexes:
                 self.current = self.current.indexed(columns)
+        if self._spill is not None:
+            self.current = self._spill.fitted(self.current)
 
     def load(self, table: pa.Table, number: int) -> None:
         """Begin with the rows of a checkpoint."""
-        self.current = loaded(empty_version(self.spec.schema, self.spec.indexes), table, number)
+        empty = empty_version(self.spec.schema, self.spec.indexes)
+        filled = loaded(empty, table, number) if self._spill is None else _spilled(empty, table, self._spill)
+        self.current = replace(filled, number=number)
         self.history.start(self.current)
 
     def view(self, version: Version) -> Version:
@@ -117,9 +133,11 @@ class MemoryRows:
 
     def drop(self) -> None:
         """The rows go with this object."""
+        self.close()
 
     def close(self) -> None:
-        """There are no files."""
+        if self._spill is not None:
+            self._spill.folder.close()
 
     def apply(self, prepared: Prepared) -> Version:
         """The next version, not yet visible to anyone; nothing here can fail, as the log has it already."""
@@ -135,13 +153,34 @@ class MemoryRows:
         dead = version.rows - version.live
         if (dead <= version.live and not (dead and self._is_tight(version))) or dead < _DEAD_MIN:
             return None
-        fresh, numbers = compacted(version)
+        try:
+            fresh, numbers = self._compacted(version)
+        except MillpondError:
+            # A disk that refuses is no failure of the commit that was made before; it is tried again after the next.
+            return None
+        reach("compaction.done")
         self.history.detach(version)
         version.heap.successor = (fresh.heap, numbers)
         self.history.start(fresh)
         self.compactions += 1
         self.current = fresh
         return fresh
+
+    def _compacted(self, version: Version) -> tuple[Version, Ids]:
+        reach("compaction.begin")
+        if self._spill is None:
+            return compacted(version)
+        fresh, numbers = compacted(version, self._spill.filtered)
+        return self._spill.fitted(fresh), numbers
+
+    def _wanted_spill(self, spec: TableSpec) -> Spill | None:
+        wanted, limit = spec.values.get("spill"), spec.values.get("max_memory")
+        if not wanted or limit is None:
+            return None
+        root = Path(wanted) if wanted is not True else self.folder / SPILL if self.folder else temporary_root()
+        if self._spill is not None and self._spill.folder.root == root:
+            return replace(self._spill, bytes_max=limit)
+        return Spill(SpillFolder(root, spec.name), limit)
 
     def _occupied(self, live: Version, entries: np.ndarray[tuple[int], np.dtype[np.int32]]) -> Ids:
         assert live.heap.index is not None
@@ -151,18 +190,21 @@ class MemoryRows:
     def _is_tight(self, version: Version) -> bool:
         """Whether dead rows take memory that `max_memory` grants to live ones."""
         limit = self.spec.values.get("max_memory")
-        return limit is not None and version.nbytes > limit
+        return limit is not None and self._spill is None and version.nbytes > limit
 
     def _fitting(self, prepared: Prepared) -> Prepared:
-        """MP406 when a change that adds rows would leave more live rows than `max_memory` holds."""
+        """MP406 when a change that adds rows would leave more live rows than `max_memory` holds, or the change with
+        rows spilled: before the log has it, so that a disk that refuses refuses the change."""
         limit = self.spec.values.get("max_memory")
         after = prepared.staged.version
         if limit is None or not prepared.added.num_rows:
             return prepared
+        if self._spill is not None:
+            return replace(prepared, staged=replace(prepared.staged, version=self._spill.fitted(after)))
         needed = after.nbytes * after.live // after.rows
         if needed > limit:
             message = f"Table '{self.spec.name}' is full: it would need {needed:,} of its {limit:,} bytes."
-            raise TableError("MP406", message, hint="Delete rows, or raise 'max_memory'. Nothing was changed.")
+            raise TableError("MP406", message, hint=_FULL_HINT)
         return prepared
 
 
@@ -181,19 +223,29 @@ def loaded(version: Version, table: pa.Table, number: int) -> Version:
     return replace(version, number=number)
 
 
-def make(spec: TableSpec, clock: Clock) -> MemoryRows:
+def _spilled(version: Version, table: pa.Table, spill: Spill) -> Version:
+    """An empty version with the rows of a checkpoint, never more of them in memory than may stay there."""
+    for batch in table.to_batches(max_chunksize=_LOADED_ROWS):
+        keys = key_columns(version.schema, batch) if version.schema.key else None
+        version = spill.fitted(changed(version, np.empty(0, dtype=np.int64), Addition(batch, keys)))
+    return version
+
+
+def make(spec: TableSpec, clock: Clock, folder: Path | None = None) -> MemoryRows:
     """A table without rows."""
-    return MemoryRows(spec, empty_version(spec.schema, spec.indexes))
+    return MemoryRows(spec, empty_version(spec.schema, spec.indexes), folder=folder)
 
 
 PLUGIN = BackendPlugin(
     name="memory",
     options=(
         Option("durable", BOOLEAN, "true", "Whether the rows survive a crash and a restart."),
-        Option("max_memory", SIZE, None, "How many bytes the rows may take; a change beyond that is refused."),
+        Option("max_memory", SIZE, None, "How many bytes the table may take; without 'spill' more is refused."),
+        Option("spill", FOLDER, "false", "Rows beyond 'max_memory' go to files: true (in the state) or a folder."),
         Option("compression", choice("none", "lz4", "zstd"), "none", "How the rows are made smaller on disk."),
     ),
     capabilities=Capabilities(),
     make=make,
+    files=True,
     help="Rows in this process as Arrow chunks with a key index; every commit is in the state directory's log first.",
 )

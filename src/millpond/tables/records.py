@@ -20,8 +20,10 @@ from millpond.tables.rows import Prepared
 
 Blob = memoryview | bytes
 
-# Other options stay out of the log: they may hold secrets, and every start gives them anew.
+# Other options stay out of the log: they may hold secrets, and every start gives them anew. These are needed before:
+# where the rows are, and how many of them recovery may have in memory.
 _KEPT = ("path",)
+_KEPT_WITH_SPILL = ("spill", "max_memory")
 _RANK = pa.schema([pa.field("rank", pa.int64())])
 
 
@@ -89,7 +91,8 @@ def from_stream(data: Blob) -> pa.RecordBatch:
 def spec_as_json(spec: TableSpec) -> dict[str, Any]:
     """A table's definition for the log; of the options' values only those that its backend needs to find the rows."""
     schema = spec.schema
-    kept = [o.name for o in registry.find("backend", spec.backend).options if o.name in _KEPT and not o.secret]
+    wanted = (*_KEPT, *(_KEPT_WITH_SPILL if spec.values.get("spill") else ()))
+    kept = [o.name for o in registry.find("backend", spec.backend).options if o.name in wanted and not o.secret]
     return {
         "name": spec.name,
         "arrow": base64.b64encode(schema.arrow().serialize()).decode(),

@@ -64,7 +64,7 @@ class TableStore:
             there = self._by_name.get(spec.name.lower())
             if there is not None:
                 return self._reopen(there, spec)
-            rows = rows_of(spec, self._clock)
+            rows = rows_of(spec, self._clock, self._folder.path if self._folder is not None else None)
             # Opened before the log says that it is there: a file may be refused.
             assert rows.current is not None
             table = self._live(self._next_table, rows)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,17 @@ POSITIONS = Schema.of(
 ANN = {"user_id": "u1", "name": "Ann", "tier": "GOLD", "age": 41, "balance": Decimal("10.50")}
 BO = {"user_id": "u2", "name": "Bo", "tier": "BASIC", "age": 17, "balance": Decimal("-3.25")}
 CY = {"user_id": "u3", "name": None, "tier": "GOLD", "age": None, "balance": None}
+
+
+@contextmanager
+def no_room_beyond(size: int) -> Iterator[None]:
+    """The operating system refuses to make any file larger than this."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def refuses(code: str) -> Any:
