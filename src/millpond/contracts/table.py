@@ -43,7 +43,8 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class Stats:
-    """A table's figures; bytes that do not apply are 0."""
+    """A table's figures; counts are since it was opened. Bytes that do not apply are 0, and so is what a read-through
+    cache (`cache_`) would tell when there is none."""
 
     rows: int = 0
     version: int = 0
@@ -56,6 +57,10 @@ class Stats:
     index_uses: int = 0
     commits: int = 0
     compactions: int = 0
+    cache_rows: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    cache_evictions: int = 0
 
 
 @dataclass(frozen=True)

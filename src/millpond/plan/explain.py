@@ -91,9 +91,27 @@ def _table_lines(table: TablePlan, plan: Plan) -> Iterator[str]:
     yield f"{table.name}  {key}, {table.spec.backend}; {_origin(table, plan)}"
     if table.spec.schema.columns:
         yield f"  columns: {_columns(table.spec.schema)}"
+    yield from (f"  {line}" for line in _storage(table))
     for index in table.spec.indexes:
         yield f"  index ({', '.join(index)})"
     yield from (f"  {_access(a)}" for a in table.reads)
+
+
+def _storage(table: TablePlan) -> Iterator[str]:
+    """What is not as usual about where its rows are."""
+    values = table.spec.values
+    limit, spill = values.get("max_memory"), values.get("spill")
+    if limit is not None:
+        where = "the state directory" if spill is True else spill
+        beyond = f"older rows go to files in {where}, the key index stays" if spill else "more is refused"
+        yield f"up to {limit:,} bytes in memory; {beyond}"
+    size, ttl_us = values.get("cache.max_size"), values.get("cache.ttl")
+    if size is not None or ttl_us is not None:
+        rows = f"up to {size:,} rows" if size is not None else "rows"
+        age = f", each for {ttl_us / 1_000_000:g} s" if ttl_us is not None else ""
+        yield f"read by key through a cache of {rows}{age}"
+    if values.get("durable") is False:
+        yield "empty after a restart"
 
 
 def _origin(table: TablePlan, plan: Plan) -> str:

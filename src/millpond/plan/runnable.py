@@ -11,7 +11,7 @@ from millpond import registry
 from millpond.errors import MillpondError, Place, Problem, Severity
 from millpond.plan.functions import has_aggregate
 from millpond.plan.missing import joins_with_policy
-from millpond.plan.model import Plan, Step, StepKind, TableKind
+from millpond.plan.model import Plan, Step, StepKind
 from millpond.sql import nodes
 from millpond.sql.statements import Upsert
 
@@ -170,14 +170,6 @@ def _backends(plan: Plan) -> Iterator[tuple[Place, str]]:
             yield table.place, f"The backend {table.spec.backend}"
 
 
-def _table_options(plan: Plan) -> Iterator[tuple[Place, str]]:
-    for table in plan.tables:
-        if table.kind is not TableKind.HIDDEN:
-            for name in table.options:
-                if name in ("cache.max_size", "cache.ttl"):
-                    yield table.place, f"The table option '{name}'"
-
-
 def _missing_tables(plan: Plan) -> Iterator[tuple[Place, str]]:
     for step in _steps(plan):
         wish = step.options.get("on.table.missing")
@@ -196,6 +188,5 @@ NOT_YET = (
     NotYet("tables without a name over sources that are only followed", _loads),
     NotYet("sinks", _sinks),
     NotYet("backends", _backends),
-    NotYet("read-through caches", _table_options),
     NotYet("statements that go on without a table", _missing_tables),
 )

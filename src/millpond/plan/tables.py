@@ -28,6 +28,7 @@ from millpond.plan.ownership import TABLE_OPTIONS, read_entries
 from millpond.plan.refresh import plan_refresh
 from millpond.plan.relations import StatementRelations
 from millpond.plan.sources import short_hash
+from millpond.plan.table_options import READ_THROUGH, check_options
 from millpond.plan.with_clauses import Clauses, read_clauses
 from millpond.schema import Schema
 from millpond.sql.statements import CreateTable, Name
@@ -88,15 +89,24 @@ def _plan(
     backend, values = _backend(statement, clauses, context)
     indexes = _indexes(statement, schema, context)
     options = read_entries((e for e in clauses.table if e.name in _GENERAL), TABLE_OPTIONS, context.findings)
+    values = {**values, **{name: options[name] for name in READ_THROUGH if name in options}}
+    spec = TableSpec(statement.name.text, schema, backend, values, indexes, null_keys)
+    check_options(spec, clauses.table, context.findings)
     return TablePlan(
         statement.name.text,
         kind,
-        TableSpec(statement.name.text, schema, backend, values, indexes, null_keys),
+        spec,
         statement.name.place,
-        short_hash(statement.text),
+        short_hash(statement.text if statement.query is not None else _shape(spec)),
         options={**options, **clauses.statement},
         replaces=statement.or_replace,
     )
+
+
+def _shape(spec: TableSpec) -> str:
+    """What cannot be changed about a declared table without losing its rows."""
+    columns = [(c.name.lower(), str(c.type), c.nullable) for c in spec.schema]
+    return repr((columns, [name.lower() for name in spec.schema.key], spec.backend, spec.values.get("path")))
 
 
 _GENERAL = {o.name for o in TABLE_OPTIONS if o.name not in ("backend", "extension")}

@@ -24,7 +24,7 @@ from millpond.runtime.defining import DEFINITIONS, define
 from millpond.runtime.feeding import Feeder, feeder
 from millpond.runtime.planning import plan_file, plan_text
 from millpond.runtime.progress import AppProgress
-from millpond.runtime.queries import Queries, bind_against, the_query
+from millpond.runtime.queries import Queries, as_stored, bind_against, the_query
 from millpond.runtime.replaying import Choice, Replayed, replay
 from millpond.runtime.result import Result
 from millpond.runtime.running import Running
@@ -208,7 +208,7 @@ class App:
         plan = bind_against(store, sql, self.plan.settings)
         shot = the_query(plan)
         if isinstance(shot.statement, Explain):
-            explained = bind_against(store, shot.statement.statement.text, self.plan.settings)
+            explained = as_stored(bind_against(store, shot.statement.statement.text, self.plan.settings), store)
             return Result(ask(shot.statement, explained, store, running.progress()))
         assert shot.query is not None
         with self._lock:

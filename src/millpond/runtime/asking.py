@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -10,11 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from millpond import registry
-from millpond.contracts.table import Store
+from millpond.contracts.table import Store, Table
 from millpond.errors import BindError
 from millpond.options import Option
 from millpond.plan.explain import explain_text
 from millpond.plan.model import Plan
+from millpond.plan.ownership import TABLE_OPTIONS
 from millpond.runtime.progress import AppProgress, FlowProgress, SourceProgress, TableProgress
 from millpond.schema import TIMESTAMP, type_name
 from millpond.settings import SETTINGS
@@ -79,8 +80,7 @@ def _describe(statement: Describe, store: Store, plan: Plan) -> pa.Table:
             (c.name, type_name(c.type), c.nullable, c.name.lower() in key, c.default) for c in table.schema
         ]
         if statement.extended:
-            figures = {"backend": table.spec.backend, **asdict(table.stats())}
-            rows += [(f"# {n}", str(v), None, None, None) for n, v in figures.items()]
+            rows += [(f"# {n}", v, None, None, None) for n, v in _extended(table)]
         return _table(("column", "type", "nullable", "key", "default"), rows)
     stream = next((s for s in plan.streams if s.name.lower() == name.lower()), None)
     if stream is None:
@@ -90,12 +90,32 @@ def _describe(statement: Describe, store: Store, plan: Plan) -> pa.Table:
     return _table(("column", "type", "nullable", "key", "default"), columns)
 
 
+def _extended(table: Table) -> Iterator[tuple[str, str]]:
+    """What else there is to say about a table: how it is kept, and its figures."""
+    yield "backend", table.spec.backend
+    yield "state", table.state
+    for index in table.spec.indexes:
+        yield "index", ", ".join(index)
+    known = (*registry.find("backend", table.spec.backend).options, *TABLE_OPTIONS)
+    for option in known:
+        value = table.spec.values.get(option.name)
+        if value is not None:
+            yield f"option {option.name}", "(not shown)" if option.secret else str(value)
+    for name, figure in asdict(table.stats()).items():
+        told = _moment(figure) if name == "updated_at" else figure
+        yield name, "" if told is None else str(told)
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
 def _rows(items: Sequence[Any], kind: type) -> pa.Table:
     names = [f.name for f in fields(kind)]
     table = _table(names, [tuple(asdict(item)[n] for n in names) for item in items])
     if "updated_at" not in names:
         return table
-    moments = [None if i.updated_at is None else datetime.fromtimestamp(i.updated_at, UTC) for i in items]
+    moments = [_moment(item.updated_at) for item in items]
     return table.set_column(names.index("updated_at"), "updated_at", pa.array(moments, TIMESTAMP))
 
 

@@ -116,6 +116,7 @@ class Preparation:
             self._context.new_views.add(table.name.lower())
         # The definition is written last: without it a crash came in between, and everything is made that is missing.
         if self._context.store.get(DEFINITION + table.name.lower()) is not None:
+            self._give_options(table)
             return
         step = self._steps.get(table.name.lower()) if table.kind is TableKind.AGGREGATE else None
         self._context.store.create(self._spec(table, step))
@@ -126,6 +127,13 @@ class Preparation:
         with self._context.store.begin() as tx:
             tx.put(DEFINITION + table.name.lower(), table.definition)
             tx.commit()
+
+    def _give_options(self, table: TablePlan) -> None:
+        """What may change from start to start without loss: options, whose values are not in the log, and of a declared
+        table its defaults and indexes."""
+        there = self._context.store.table(table.name).spec
+        declared = table.kind is TableKind.DECLARED
+        self._context.store.create(table.spec if declared else replace(there, values=table.spec.values))
 
     def _spec(self, table: TablePlan, step: tuple[FlowPlan, Step] | None) -> TableSpec:
         if _is_settled(table.spec.schema):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,13 @@ def bind_against(store: Store, sql: str, settings: Settings | None = None) -> Pl
     if plan.errors:
         raise InputError.of(plan.errors)
     return plan
+
+
+def as_stored(plan: Plan, store: Store) -> Plan:
+    """A plan of `bind_against` with its tables as the store has them: backend, options and indexes too."""
+    names = {name.lower() for name in store.names()}
+    tables = [replace(t, spec=store.table(t.name).spec) if t.name.lower() in names else t for t in plan.tables]
+    return replace(plan, tables=tuple(tables))
 
 
 def declarations(store: Store) -> str:

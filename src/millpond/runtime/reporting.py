@@ -44,7 +44,8 @@ def _table(context: Context, table: Table, loader: Loader | None) -> TableProgre
         ", ".join(table.schema.key),
         _loaded(loader),
         stats.updated_at,
-        stats.bytes_memory + stats.bytes_spilled,
+        # Of a table that lives elsewhere, what it takes there.
+        stats.bytes_memory + stats.bytes_spilled or stats.bytes_disk,
     )
 
 

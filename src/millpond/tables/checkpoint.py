@@ -21,7 +21,7 @@ _REFUSED = "The checkpoint cannot be written"
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table in a checkpoint; `file` is None for a table without rows."""
+    """A table in a checkpoint; `file` is None for a table without rows, `updated_at` for one never changed."""
 
     id: int
     spec: Mapping[str, Any]
@@ -29,6 +29,7 @@ class TableFile:
     file: str | None = None
     size: int = 0
     checksum: int = 0
+    updated_at: float | None = None
 
 
 @dataclass(frozen=True)

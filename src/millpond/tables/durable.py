@@ -6,7 +6,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Recovered:
     """What a folder held: the state that a store begins with."""
 
     tables: dict[int, TableRows] = field(default_factory=dict)
+    updated_at: dict[int, float] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
     next_table: int = 1
     problems: list[Problem] = field(default_factory=list)
@@ -46,6 +47,7 @@ class TableState:
     version: Base
     durable: bool
     codec: str | None = None
+    updated_at: float | None = None
 
 
 class Folder:
@@ -73,6 +75,8 @@ class Folder:
         state = Recovered(values=dict(manifest.values), next_table=manifest.next_table)
         for entry in manifest.tables:
             state.tables[entry.id] = self._load(entry)
+            if entry.updated_at is not None:
+                state.updated_at[entry.id] = entry.updated_at
         sequence = manifest.sequence
         numbers = self._log_numbers(manifest.log)
         for number in numbers:
@@ -106,7 +110,10 @@ class Folder:
         reach("checkpoint.begin")
         sequence, log = self._rotated_at
         old = {t.id: t for t in self._manifest.tables}
-        tables = tuple(self._write_table(state, old.get(state.id), sequence) for state in states)
+        tables = tuple(
+            replace(self._write_table(state, old.get(state.id), sequence), updated_at=state.updated_at)
+            for state in states
+        )
         manifest = Manifest(sequence, log, next_table, tables, values)
         checkpoint.write_manifest(self.path, manifest)
         self._manifest = manifest
@@ -159,6 +166,7 @@ class Folder:
             dropped.close()
         for entry, gone, added in changes_of(record):
             rows = state.tables[entry["table"]]
+            state.updated_at[entry["table"]] = header["at"]
             if rows.has(entry.get("version", 0)):
                 continue
             _redo(rows, gone, added)

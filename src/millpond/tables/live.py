@@ -13,10 +13,11 @@ from millpond.contracts.table import Capabilities, Change, ReadTable, Stats, Tab
 from millpond.errors import ConflictError, TableError
 from millpond.tables.conditions import Condition, Evaluator, parsed
 from millpond.tables.draft import Base, Draft, State
-from millpond.tables.heap import Version
+from millpond.tables.heap import Keys, Version
 from millpond.tables.index import Ids
+from millpond.tables.read_through import SIZE_MAX, ReadThrough
 from millpond.tables.reading import Snapshot
-from millpond.tables.rows import TableRows
+from millpond.tables.rows import Prepared, TableRows
 from millpond.tables.writing import Writing
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class LiveTable(Writing):
         self._owner: int | None = None
         self.updated_at: float | None = None
         self._lookups = self._hits = self._index_uses = 0
+        self._cache: ReadThrough | None = None
+        self._leaving: Ids | None = None
         self.define(rows.spec)
 
     @property
@@ -55,8 +58,10 @@ class LiveTable(Writing):
         # A row with lists or dicts in it could be changed through the copy that a caller got.
         self._flat = not any(pa.types.is_nested(c.type) for c in spec.schema)
         kinds = tuple(_SIMPLE.get(spec.schema[name].type) for name in spec.schema.key)
+        self._cache = self._wanted_cache(spec)
         # A cache must hear of every use, and rows in a database are found by their index there.
-        simple = None not in kinds and not self.capabilities.bounded and not self.capabilities.outside
+        heap = not self.capabilities.bounded and not self.capabilities.outside and self._cache is None
+        simple = heap and None not in kinds
         self._key_types = kinds if simple and len(kinds) > 1 else ()
         self._key_type = kinds[0] if simple and len(kinds) == 1 else None
 
@@ -119,6 +124,34 @@ class LiveTable(Writing):
         self._hits += found
         return found
 
+    def located(self, state: State, keys: Keys) -> Ids:
+        """The row of each key that a reader asks for, or -1: through the cache if it has one."""
+        return state.locate(keys) if self._cache is None else self._cache.locate(state, keys)
+
+    def read(self, state: State, ids: Ids) -> pa.Table:
+        """All columns of rows that a reader asks for by key."""
+        if self._cache is None:
+            return state.table(ids, range(len(self.schema)))
+        return self._cache.table(state, ids)
+
+    def prepare(self, draft: Draft) -> Prepared:
+        """What the rows make of a draft; called with the lock held, `apply` follows or nothing."""
+        # Row numbers say nothing to the cache if the table has been changed, and so perhaps renumbered, since.
+        self._leaving = draft.removed() if draft.base is self.rows.current else None
+        prepared: Prepared = self.rows.prepare(draft)
+        return prepared
+
+    def apply(self, prepared: Prepared) -> Base:
+        """The next version, to be published; the cache is right for it from now on."""
+        version = self.rows.apply(prepared)
+        self.renew(version, self._leaving)
+        return version
+
+    def renew(self, version: Base, removed: Ids | None = None) -> None:
+        """Called before a version is published."""
+        if self._cache is not None:
+            self._cache.renew(version, removed)
+
     def condition(self, text: str) -> Condition:
         return parsed(text)
 
@@ -146,7 +179,7 @@ class LiveTable(Writing):
         return self._store.copy(self, name)
 
     def stats(self) -> Stats:
-        state = self._state()
+        state, cache = self._state(), self._cache
         return Stats(
             rows=state.live,
             version=state.number,
@@ -159,7 +192,29 @@ class LiveTable(Writing):
             index_uses=self._index_uses,
             commits=self.rows.commits,
             compactions=self.rows.compactions,
+            cache_rows=len(cache) if cache is not None else 0,
+            cache_hits=cache.hits if cache is not None else 0,
+            cache_misses=cache.misses if cache is not None else 0,
+            cache_evictions=cache.evictions if cache is not None else 0,
         )
+
+    def _wanted_cache(self, spec: TableSpec) -> ReadThrough | None:
+        size, ttl_us = spec.values.get("cache.max_size"), spec.values.get("cache.ttl")
+        if (size is None and ttl_us is None) or not spec.schema.key:
+            return None
+        size = SIZE_MAX if size is None else size
+        ttl_s = None if ttl_us is None else ttl_us / 1_000_000
+        if self._cache is not None and (self._cache.size_max, self._cache.ttl_s) == (size, ttl_s):
+            return self._cache
+        made = ReadThrough(size, ttl_s, self._store.clock)
+        made.renew(self.rows.current, None)
+        return made
+
+    def _locate(self, state: State, keys: Keys) -> Ids:
+        return self.located(state, keys)
+
+    def _rows(self, state: State, ids: Ids) -> pa.Table:
+        return self.read(state, ids)
 
     def _state(self) -> Base:
         try:

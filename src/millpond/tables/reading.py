@@ -33,6 +33,14 @@ class Reading:
     def _note(self, state: State, ids: Ids, asked: int, *, indexed: bool = False) -> None:
         """Called with the rows that were found, and how many keys were asked for."""
 
+    def _locate(self, state: State, keys: Keys) -> Ids:
+        """The row of each key that a reader asks for, or -1."""
+        return state.locate(keys)
+
+    def _rows(self, state: State, ids: Ids) -> pa.Table:
+        """All columns of rows that a reader asks for by key."""
+        return state.table(ids, range(len(self.schema)))
+
     @property
     def version(self) -> int:
         return self._state().number
@@ -45,13 +53,13 @@ class Reading:
 
     def get(self, key: Any) -> dict[str, Any] | None:
         state = self._state()
-        ids = state.locate(self._one_key(key))
+        ids = self._locate(state, self._one_key(key))
         self._note(state, ids[ids >= 0], 1)
-        return None if ids[0] < 0 else row_of(state.table(ids, range(len(self.schema))))
+        return None if ids[0] < 0 else row_of(self._rows(state, ids))
 
     def contains(self, key: Any) -> bool:
         state = self._state()
-        ids = state.locate(self._one_key(key))
+        ids = self._locate(state, self._one_key(key))
         self._note(state, ids[ids >= 0], 1)
         return bool(ids[0] >= 0)
 
@@ -88,7 +96,7 @@ class Reading:
     def lookup(self, keys: KeysGiven, by: str | Sequence[str] | None = None) -> pa.Table:
         state = self._state()
         ids = self._lookup_ids(state, keys, by)
-        return state.table(ids, range(len(self.schema)))
+        return self._rows(state, ids)
 
     def scan(self, where: Any = None, batch_rows: int = 65_536) -> Iterator[pa.RecordBatch]:
         if batch_rows < 1:
@@ -116,7 +124,7 @@ class Reading:
         names = self._by_columns(by)
         wanted = self._keys(keys, names)
         if names == self.schema.key:
-            found = state.locate(wanted)
+            found = self._locate(state, wanted)
             ids = distinct(found[found >= 0])
             self._note(state, ids, len(wanted))
             return ids

@@ -50,21 +50,23 @@ class TableStore:
         self.problems: list[Problem] = list(recovered.problems)
         self.published: Mapping[int, Base] = {}
         self._folder = folder
-        self._clock = clock
+        self.clock = clock
         self._values: dict[str, Any] = dict(recovered.values)
         self._next_table = recovered.next_table
         self._commit_lock = threading.Lock()
         self._interrupted = False
         self._by_name: dict[str, LiveTable] = {}
         for id_, rows in recovered.tables.items():
-            self._add(self._live(id_, rows))
+            table = self._live(id_, rows)
+            table.updated_at = recovered.updated_at.get(id_)
+            self._add(table)
 
     def create(self, spec: TableSpec) -> LiveTable:
         with self._commit_lock:
             there = self._by_name.get(spec.name.lower())
             if there is not None:
                 return self._reopen(there, spec)
-            rows = rows_of(spec, self._clock, self._folder.path if self._folder is not None else None)
+            rows = rows_of(spec, self.clock, self._folder.path if self._folder is not None else None)
             # Opened before the log says that it is there: a file may be refused.
             assert rows.current is not None
             table = self._live(self._next_table, rows)
@@ -117,7 +119,7 @@ class TableStore:
 
     def commit(self, drafts: Sequence[tuple[LiveTable, Draft]], puts: Mapping[str, Any]) -> None:
         """Make drafts and values visible together; called by a transaction that holds the tables' locks."""
-        prepared = [(table, table.rows.prepare(draft)) for table, draft in drafts]
+        prepared = [(table, table.prepare(draft)) for table, draft in drafts]
         if not prepared and not puts:
             return
         changes, blobs = self._encoded(prepared)
@@ -126,11 +128,12 @@ class TableStore:
             for table, _ in prepared:
                 if table.id not in self.published:
                     raise table.dropped()
-            self._log_staged(prepared, {"changes": changes, "puts": dict(puts)}, blobs)
+            now = self.clock()
+            self._log_staged(prepared, {"changes": changes, "puts": dict(puts), "at": now}, blobs)
             # From here to the publish nothing may stop it: what is in the log must become visible.
             self._interrupted = True
             reach("commit.applied")
-            self._publish(prepared, puts)
+            self._publish(prepared, puts, now)
             self._interrupted = False
         for table, _ in prepared:
             self._compact(table)
@@ -183,7 +186,10 @@ class TableStore:
                 self._folder.rotate()
                 tables = {t.id: (t, self.published[t.id]) for t in self._by_name.values()}
                 values, next_table = dict(self._values), self._next_table
-            states = [TableState(i, spec_as_json(t.spec), v, t.in_checkpoints, t.codec) for i, (t, v) in tables.items()]
+            states = [
+                TableState(i, spec_as_json(t.spec), v, t.in_checkpoints, t.codec, t.updated_at if t.durable else None)
+                for i, (t, v) in tables.items()
+            ]
             self._folder.write_checkpoint(states, values, next_table)
 
     def bytes_on_disk(self, table: int) -> int:
@@ -218,6 +224,7 @@ class TableStore:
     def _define(self, table: LiveTable, spec: TableSpec) -> None:
         table.rows.define(spec)
         table.define(spec)
+        table.renew(table.rows.current)
         self.published = {**self.published, table.id: table.rows.current}
 
     def _encoded(self, prepared: Sequence[tuple[LiveTable, Prepared]]) -> tuple[list[dict[str, Any]], list[Any]]:
@@ -232,11 +239,10 @@ class TableStore:
                 blobs += streams
         return changes, blobs
 
-    def _publish(self, prepared: Sequence[tuple[LiveTable, Prepared]], puts: Mapping[str, Any]) -> None:
-        now = self._clock()
+    def _publish(self, prepared: Sequence[tuple[LiveTable, Prepared]], puts: Mapping[str, Any], now: float) -> None:
         published = dict(self.published)
         for table, change in prepared:
-            published[table.id] = table.rows.apply(change)
+            published[table.id] = table.apply(change)
             table.updated_at = now
         values = {**self._values, **puts} if puts else self._values
         self._values = {k: v for k, v in values.items() if v is not None} if None in puts.values() else values
@@ -251,6 +257,7 @@ class TableStore:
         """Drop dead rows when they are many; called with the table's lock held. Readers go on in the old heap."""
         compacted = table.rows.compact()
         if compacted is not None:
+            table.renew(compacted)
             with self._commit_lock:
                 self.published = {**self.published, table.id: compacted}
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from millpond.contracts.table import Change
 from millpond.errors import TableError
 from millpond.tables.draft import Base, Draft, Mark, State
+from millpond.tables.heap import Keys
 from millpond.tables.index import Ids
 from millpond.tables.live import LiveTable
 from millpond.tables.writing import Writing
@@ -139,9 +140,20 @@ class TransactionTable(Writing):
     def _state(self) -> Draft:
         return self._transaction.draft(self._table)
 
+    def _locate(self, state: State, keys: Keys) -> Ids:
+        return self._table.located(_unchanged(state), keys)
+
+    def _rows(self, state: State, ids: Ids) -> pa.Table:
+        return self._table.read(_unchanged(state), ids)
+
     def _note(self, state: State, ids: Ids, asked: int, *, indexed: bool = False) -> None:
         self._table._note(state, ids, asked, indexed=indexed)
 
     @contextmanager
     def _draft(self) -> Iterator[Draft]:
         yield self._state()
+
+
+def _unchanged(state: State) -> State:
+    """What a transaction that has changed nothing began with, of which others may know something; else its own."""
+    return state.base if isinstance(state, Draft) and not state.touched else state
