@@ -1,9 +1,12 @@
 """Tables kept from Kafka by the keys of messages."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+import millpond as mp
 
 pytestmark = pytest.mark.spark
 
@@ -42,3 +45,41 @@ def test_key_none_keeps_every_record(topic: Callable[..., Any], run: Callable[..
     users.send(("a", {"n": 1}), ("a", {"n": 2}), ("a", None))
     sql = f"CREATE TABLE users AS SELECT * FROM {users.uri} WITH ('key' = 'none');"
     assert run(sql, "SELECT n FROM users ORDER BY n") == [{"n": 1}, {"n": 2}]
+
+
+def test_what_a_derived_stream_or_a_join_makes_of_a_message_goes_with_it(
+    topic: Callable[..., Any], spark: Any, tmp_path: Path
+) -> None:
+    users, tiers, black = topic(), topic(), topic()
+    users.send(("1", {"id": 1, "tier": "a", "n": 5}), ("2", {"id": 2, "tier": "b", "n": 6}))
+    users.send(("3", {"id": 3, "tier": "a", "n": 7}), ("4", {"id": 4, "tier": "a", "n": 1}))
+    tiers.send(("a", {"title": "Ace"}), ("b", {"title": "Base"}), ("gone", {"title": "x"}), ("gone", None))
+    black.send({"id": 3})
+    sql = f"""
+        CREATE STREAM users (id INT, tier STRING, n INT) FROM {users.uri};
+        CREATE STREAM big AS SELECT id, tier, n FROM users WHERE n > 4;
+        CREATE TABLE kept AS SELECT * FROM big;
+        CREATE TABLE titles PRIMARY KEY (id) AS
+          SELECT b.id, t.title FROM big b JOIN {tiers.uri} WITH ('key' = 'tier') t ON t.tier = b.tier
+          WHERE b.id NOT IN (SELECT x.id FROM {black.uri} x);
+        CREATE TABLE all_tiers AS SELECT k.id, t.title FROM kept k JOIN {tiers.uri} WITH ('key' = 'tier') t
+          ON t.tier = k.tier;
+    """
+    app = mp.App(sql=sql, state=tmp_path / "state", spark=spark)
+    app.run_once()
+    kept = app.table("kept")
+    assert kept.find("n > 5").to_pylist() == [{"id": 2, "tier": "b", "n": 6}, {"id": 3, "tier": "a", "n": 7}]
+    assert kept.schema.names == ("id", "tier", "n")
+    assert sorted(app.tables()) == ["all_tiers", "dead_letters", "kept", "titles"]
+    ask = "SELECT id, title FROM titles ORDER BY id"
+    assert app.query(ask).rows() == [{"id": 1, "title": "Ace"}, {"id": 2, "title": "Base"}]
+    assert len(app.table("all_tiers")) == 3
+    app.stop()
+    users.send(("1", None), ("2", {"id": 2, "tier": "b", "n": 0}), ("3", None), ("3", {"id": 3, "tier": "b", "n": 8}))
+    users.send(("5", {"id": 5, "tier": "nobody", "n": 9}))
+    app = mp.App(sql=sql, state=tmp_path / "state", spark=spark)
+    app.run_once()
+    assert sorted(app.table("kept").values("id")) == [3, 5]
+    assert app.query(ask).rows() == []
+    assert app.query("SELECT * FROM all_tiers").rows() == [{"id": 3, "title": "Base"}]
+    app.stop()

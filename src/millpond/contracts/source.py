@@ -37,6 +37,12 @@ HIDDEN_KEY = Column("_key", pa.binary())
 HIDDEN_HEADERS = Column("_headers", pa.map_(pa.string(), pa.binary()))
 
 
+def without_identity(schema: Schema) -> Schema:
+    """A table's columns as users see them: the message key that a table is kept by is none of them."""
+    columns = [c for c in schema if c.name != IDENTITY]
+    return Schema.of(columns, (k for k in schema.key if k != IDENTITY))
+
+
 class Mode(StrEnum):
     """What a source yields."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millpond.options import BOOLEAN, INTEGER, TEXT, Option, choice
+from millpond.options import BOOLEAN, FILE, INTEGER, TEXT, Option, choice
 
 BROKERS = Option(
     "brokers", TEXT, None, "The brokers, where the URI names none; by default the setting.", setting="kafka.brokers"
@@ -13,8 +13,10 @@ FORMAT = Option(
 KEY_FORMAT = Option("key.format", choice("raw", "json", "avro"), "raw", "How message keys are written.")
 AVRO = (
     Option("avro.schema", TEXT, None, "The Avro schema of message values, as JSON text."),
-    Option("avro.schema.file", TEXT, None, "A file with the Avro schema of message values."),
-    Option("schema.registry.url", TEXT, None, "The schema registry that message values refer to."),
+    Option("avro.schema.file", FILE, None, "A file with the Avro schema of message values."),
+    Option("key.avro.schema", TEXT, None, "The Avro schema of message keys, as JSON text."),
+    Option("key.avro.schema.file", FILE, None, "A file with the Avro schema of message keys."),
+    Option("schema.registry.url", TEXT, None, "The schema registry that messages refer to, or are registered with."),
 )
 CREATION = (
     Option("topic.create.if.missing", BOOLEAN, "false", "Whether to create a topic that is not there."),

@@ -36,6 +36,7 @@ class Planned:
     rows: tuple[tuple[exp.Expression, ...], ...] = ()
     assignments: tuple[tuple[str, exp.Expression], ...] = ()
     condition: exp.Expression | None = None
+    message_key: tuple[str, ...] = ()
 
     @property
     def drivers(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from millpond.contracts.source import without_identity
 from millpond.plan.aggregate_model import AggregatePlan
 from millpond.plan.flows import INTO_TABLES
 from millpond.plan.missing import joins_with_policy
@@ -87,10 +88,11 @@ def _columns(schema: Schema | None) -> str:
 
 
 def _table_lines(table: TablePlan, plan: Plan) -> Iterator[str]:
-    key = f"key ({', '.join(table.spec.schema.key)})" if table.spec.schema.key else "no key"
+    shown, kept = without_identity(table.spec.schema), "kept by message key" if table.spec.schema.key else "no key"
+    key = f"key ({', '.join(shown.key)})" if shown.key else kept
     yield f"{table.name}  {key}, {table.spec.backend}; {_origin(table, plan)}"
-    if table.spec.schema.columns:
-        yield f"  columns: {_columns(table.spec.schema)}"
+    if shown.columns:
+        yield f"  columns: {_columns(shown)}"
     yield from (f"  {line}" for line in _storage(table))
     for index in table.spec.indexes:
         yield f"  index ({', '.join(index)})"
@@ -234,8 +236,8 @@ def _table_json(table: TablePlan) -> dict[str, Any]:
         "name": table.name,
         "kind": str(table.kind),
         "backend": table.spec.backend,
-        "key": list(table.spec.schema.key),
-        "columns": _columns_json(table.spec.schema),
+        "key": list(without_identity(table.spec.schema).key),
+        "columns": _columns_json(without_identity(table.spec.schema)),
         "indexes": [list(i) for i in table.spec.indexes],
         "source": table.source,
         "watch": table.watch,

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from millpond.plan.access import choose_access, without_hints
 from millpond.plan.context import Context, Planned
+from millpond.plan.hidden import following_step
 from millpond.plan.missing import waits_of
 from millpond.plan.model import ChangesPlan, FlowPlan, Step, StepKind, TableKind, TablePlan
 from millpond.plan.one_shots import one_shot_id
@@ -45,7 +46,16 @@ def make_flows(planned: Iterable[Planned], context: Context) -> tuple[FlowPlan, 
         for source, step in handing_over(join):
             flow = flows.get((source,)) or _flow((source,), [], context)
             flows[(source,)] = replace(flow, steps=(*flow.steps, step))
+    for table in _followed(items, context):
+        flow = flows.get((table.name,)) or _flow((table.name,), [], context)
+        flows[(table.name,)] = replace(flow, steps=(following_step(table), *flow.steps))
     return (*flows.values(), *joins)
+
+
+def _followed(items: Iterable[Planned], context: Context) -> list[TablePlan]:
+    """The tables without a name that flows keep and a statement reads."""
+    read = {name.lower() for item in items if item.bound is not None for name in item.bound.tables}
+    return [t for name, t in context.hidden.items() if t.kind is TableKind.AGGREGATE and name in read]
 
 
 def _joining(item: Planned, split: Split, occurrence: int, context: Context) -> FlowPlan:
@@ -115,6 +125,7 @@ def _step(item: Planned, occurrence: int) -> Step:
         item.statement,
         item.condition if item.kind is StepKind.UPSERT else None,
         f"waiting_{short_hash(item.statement.text)}_{occurrence}" if waits else "",
+        item.message_key,
     )
 
 

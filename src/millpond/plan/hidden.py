@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import pyarrow as pa
 from sqlglot import exp
 
+from millpond.contracts.source import HIDDEN_KEY, HIDDEN_TIMESTAMP, IDENTITY
 from millpond.contracts.table import TableSpec
-from millpond.plan.model import BATCH, TableKind, TablePlan
+from millpond.plan.model import BATCH, Step, StepKind, TableKind, TablePlan
 from millpond.plan.sources import Opened, short_hash
-from millpond.schema import Schema
+from millpond.schema import Column, Schema
+
+# What a message has besides its columns and is kept in a table without a name: joins may ask for it.
+KEPT_HIDDEN = (HIDDEN_KEY, HIDDEN_TIMESTAMP)
+NONE = ("none",)
 
 
 def hidden_table(opened: Opened) -> TablePlan:
@@ -26,7 +34,27 @@ def hidden_table(opened: Opened) -> TablePlan:
     )
 
 
-def whole_batch(columns: Schema | None) -> exp.Select:
+def followed_table(opened: Opened) -> TablePlan:
+    """The table of a source that yields changes by key: a flow keeps the last record of each key in it."""
+    source = opened.plan
+    named = tuple(name.lower() for name in source.spec.values.get("key") or ())
+    columns = [*(source.columns or ()), *KEPT_HIDDEN]
+    key = tuple(c.name for name in named for c in columns if c.name.lower() == name)
+    if named != NONE and (not key or len(key) != len(named)):
+        columns, key = [*columns, Column(IDENTITY, pa.binary(), nullable=False)], (IDENTITY,)
+    schema = Schema(tuple(columns), () if named == NONE else key) if source.columns is not None else Schema(())
+    spec = TableSpec(source.id, schema, hidden=True)
+    return TablePlan(source.id, TableKind.AGGREGATE, spec, source.place, short_hash(source.id))
+
+
+def following_step(table: TablePlan) -> Step:
+    """What keeps a followed table up to date, before any statement that reads it."""
+    schema = table.spec.schema
+    kind = StepKind.LATEST if schema.key or not len(schema) else StepKind.APPEND
+    return Step(-1, kind, table.place, table.name, whole_batch(schema or None), schema, schema.names)
+
+
+def whole_batch(columns: Iterable[Column] | None) -> exp.Select:
     """All columns of the batch, by name where they are known."""
     batch = exp.to_table(BATCH, dialect=None)
     batch.set("this", exp.Identifier(this=BATCH, quoted=True))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from sqlglot import exp
@@ -15,45 +16,101 @@ from millpond.schema import Column, Schema
 
 NONE = ("none",)
 # Clauses after which a row is no longer one message.
-_OTHER = ("joins", "distinct", "having", "qualify", "order", "limit", "offset", "windows", "with_", "laterals")
+_OTHER = ("group", "distinct", "having", "qualify", "order", "limit", "offset", "windows", "with_")
+_JOINING = ("joins", "laterals")
 
 
-def keeps_latest(bound: BoundQuery, context: Context) -> bool:
-    """Whether a query picks columns and rows of messages with keys, so that later ones replace earlier ones."""
-    top = bound.top
-    if top is None or top.grouped or len(bound.drivers) != 1 or bound.drivers[0] not in context.sources:
-        return False
-    opened = context.sources[bound.drivers[0]]
-    if opened.plugin.table_mode is not Mode.CHANGES or _named(opened.plan.spec.values.get("key")) == NONE:
-        return False
-    plain = not any(top.node.args.get(clause) for clause in _OTHER)
-    return plain and len(bound.selects) == 1 and _alias(top.node) is not None
+@dataclass(frozen=True)
+class MessageKey:
+    """What a table of messages is kept by: its key columns, and the columns of the batch that they are. `traced`: the
+    query is more than columns and rows of the batch, so messages are matched with what came of them."""
+
+    columns: tuple[str, ...]
+    behind: tuple[str, ...]
+    traced: bool
 
 
-def key_of_messages(bound: BoundQuery, key: tuple[str, ...], context: Context) -> tuple[str, ...]:
-    """The key as written, else the columns that the message key holds, else the message key itself. A written key of
-    one column is what the message key holds, unless the source says otherwise."""
+def message_key(bound: BoundQuery, key: tuple[str, ...], context: Context) -> MessageKey | None:
+    """What later messages replace earlier ones by; None for a query over which they cannot. The key is as written, else
+    the columns that the message key holds, else the message key itself."""
+    query = bound.query
+    if not _reads_messages(bound, context) or not isinstance(query, exp.Select) or not _keeps_messages(query):
+        return None
+    plain = _alias(query) is not None and not _multiplies(query) and len(bound.selects) == 1
+    if bound.outputs is None:
+        return MessageKey(key, (), False) if plain else None
     source = bound.drivers[0]
     named = _named(context.sources[source].plan.spec.values.get("key"))
-    passed = {o.name.lower(): o for o in bound.outputs or () if isinstance(o.expr, exp.Column)}
-    if key:
-        behind = passed.get(key[0].lower())
-        if not named and len(key) == 1 and behind is not None:
-            context.sources.hold_key(source, (behind.expr.name,))
-        return key
-    by_source = {o.expr.name.lower(): o.name for o in passed.values()}
-    found = tuple(by_source[name] for name in named if name in by_source)
-    return found if found and len(found) == len(named) else (IDENTITY,)
+    behind = {o.name: found for o in bound.outputs if (found := _behind(o.expr, query)) is not None}
+    columns = key or _held(named, behind)
+    if not all(name in behind for name in columns):
+        # A key that is computed is known of rows only, not of messages without a value.
+        return MessageKey(columns, (), False) if plain else None
+    if not columns and _multiplies(query):
+        return None
+    if key and not named and len(key) == 1:
+        context.sources.hold_key(source, (behind[key[0]],))
+    held = columns or (IDENTITY,)
+    return MessageKey(held, tuple(behind.get(c, c) for c in held), not plain)
 
 
-def with_identity(bound: BoundQuery, schema: Schema) -> tuple[BoundQuery, Schema]:
+def _reads_messages(bound: BoundQuery, context: Context) -> bool:
+    if len(bound.drivers) != 1 or bound.drivers[0] not in context.sources:
+        return False
+    opened = context.sources[bound.drivers[0]]
+    return opened.plugin.table_mode is Mode.CHANGES and _named(opened.plan.spec.values.get("key")) != NONE
+
+
+def _held(named: tuple[str, ...], behind: Mapping[str, str]) -> tuple[str, ...]:
+    """The outputs that are what the message key holds; none unless all of it is there."""
+    by_source = {column.lower(): name for name, column in behind.items()}
+    return tuple(by_source[n] for n in named) if named and all(n in by_source for n in named) else ()
+
+
+def _keeps_messages(query: exp.Expr) -> bool:
+    """Whether each row still comes from one message of the batch."""
+    if not isinstance(query, exp.Select) or any(query.args.get(clause) for clause in _OTHER):
+        return False
+    if any(e.find(exp.AggFunc, exp.Window) for e in query.expressions):
+        return False
+    if any((j.side or "").upper() in ("RIGHT", "FULL") for j in query.args.get("joins") or ()):
+        return False
+    source = query.args.get("from_")
+    inner = source.this if source is not None else None
+    if isinstance(inner, exp.Subquery):
+        return _keeps_messages(inner.this)
+    return isinstance(inner, exp.Table) and inner.name == BATCH
+
+
+def _multiplies(query: exp.Select) -> bool:
+    """Whether one message may give several rows."""
+    inner = query.args["from_"].this
+    own = any(query.args.get(clause) for clause in _JOINING) or query.find(exp.Explode) is not None
+    return own or (isinstance(inner, exp.Subquery) and _multiplies(inner.this))
+
+
+def _behind(expr: exp.Expr, query: exp.Select) -> str | None:
+    """The column of the batch that an expression is, seen through derived streams."""
+    source = query.args["from_"].this
+    if not isinstance(expr, exp.Column) or expr.table.lower() != source.alias_or_name.lower():
+        return None
+    if isinstance(source, exp.Table):
+        return str(expr.name)
+    found = (e for e in source.this.expressions if e.alias_or_name.lower() == expr.name.lower())
+    inner = next(found, None)
+    return None if inner is None else _behind(inner.unalias(), source.this)
+
+
+def with_identity(bound: BoundQuery, schema: Schema, key: MessageKey) -> tuple[BoundQuery, Schema]:
     """The query and the table with the message key as one more column, for a table that is kept by it."""
+    columns = (*schema.columns, Column(IDENTITY, pa.binary(), nullable=False))
+    if key.traced:
+        return bound, Schema(columns, (IDENTITY,))
     query = bound.query.copy()
     assert isinstance(query, exp.Select)
     column = exp.column(IDENTITY, table=_alias(query), quoted=True)
     query.append("expressions", exp.alias_(column, IDENTITY, quoted=True))
     outputs = (*(bound.outputs or ()), Output(IDENTITY, column, pa.binary()))
-    columns = (*schema.columns, Column(IDENTITY, pa.binary(), nullable=False))
     return replace(bound, query=query, outputs=outputs), Schema(columns, (IDENTITY,))
 
 

@@ -119,7 +119,8 @@ class StepKind(StrEnum):
 class Step:
     """One statement of a flow. `query` is over BATCH and tables, stars expanded, every output named; `columns` are the
     target's columns that its outputs fill, by position. `schema` is what the query yields, as far as known;
-    `condition`, bound, is the ON of an UPSERT; `waiting` names the table of events that wait for a joined row."""
+    `condition`, bound, is the ON of an UPSERT; `waiting` names the table of events that wait for a joined row;
+    `message_key` are the batch's columns behind the target's key, where messages are traced to what came of them."""
 
     index: int
     kind: StepKind
@@ -134,6 +135,7 @@ class Step:
     statement: Statement | None = field(default=None, repr=False)
     condition: exp.Expression | None = None
     waiting: str = ""
+    message_key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

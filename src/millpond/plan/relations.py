@@ -7,12 +7,12 @@ from dataclasses import replace
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.contracts.source import Mode, SourcePlugin
+from millpond.contracts.source import IDENTITY, Mode, SourcePlugin
 from millpond.plan.bound import Spot
 from millpond.plan.catalog import Relation, RelationKind, broken
 from millpond.plan.context import Context
 from millpond.plan.declared import request_of
-from millpond.plan.hidden import hidden_table
+from millpond.plan.hidden import KEPT_HIDDEN, followed_table, hidden_table
 from millpond.plan.sources import Opened, SourceRequest, find_source, read_uri
 from millpond.plan.with_clauses import Clauses
 from millpond.redact import redact
@@ -60,10 +60,14 @@ class StatementRelations:
             hint = f"Give it a name: CREATE STREAM s FROM {redact(text)};"
             findings.error("MP215", f"{redact(text)} cannot be read as a table.", place, hint)
             return broken(redact(text))
-        request = SourceRequest(text, place, self._clauses.of_source(table), as_table=as_table)
+        # What yields changes by key is followed, as a table too: it is read once for both.
+        followed = as_table and plugin.table_mode is Mode.CHANGES and plugin.open_stream is not None
+        request = SourceRequest(text, place, self._clauses.of_source(table), as_table=as_table and not followed)
         opened = self._context.sources.open(request)
         if opened is None:
             return broken(redact(text), RelationKind.TABLE if as_table else RelationKind.STREAM)
+        if followed:
+            return self._followed(opened)
         return self._table_of(opened) if as_table else stream_of(opened, redact(text))
 
     def _is_table(self, plugin: SourcePlugin, spot: Spot, counted: bool) -> bool:
@@ -80,6 +84,14 @@ class StatementRelations:
         plan = hidden_table(opened)
         self._context.hidden.setdefault(plan.name.lower(), plan)
         return Relation(plan.name, RelationKind.TABLE, opened.plan.columns, opened.plan.hidden, unseen=opened.unseen)
+
+    def _followed(self, opened: Opened) -> Relation:
+        plan = followed_table(opened)
+        self._context.hidden.setdefault(plan.name.lower(), plan)
+        columns = opened.plan.columns
+        if columns is not None and IDENTITY not in plan.spec.schema.key:
+            columns = columns.with_key(plan.spec.schema.key)
+        return Relation(plan.name, RelationKind.TABLE, columns, KEPT_HIDDEN, unseen=opened.unseen)
 
     def _overridden(self, table: exp.Table, relation: Relation, entries: tuple[OptionEntry, ...]) -> Relation:
         """A named stream read with other options: a source of its own unless they are the same."""

@@ -21,7 +21,7 @@ from millpond.plan.catalog import Relation, RelationKind
 from millpond.plan.context import Context, Planned
 from millpond.plan.declared import declared_schema
 from millpond.plan.keys import key_of_query
-from millpond.plan.latest import keeps_latest, key_of_messages, with_identity
+from millpond.plan.latest import MessageKey, message_key, with_identity
 from millpond.plan.model import BATCH, StepKind, TableKind, TablePlan
 from millpond.plan.naming import name_outputs
 from millpond.plan.ownership import TABLE_OPTIONS, read_entries
@@ -146,8 +146,9 @@ def _as_select(statement: CreateTable, tree: exp.Query, context: Context) -> Rel
     schema = Schema(()) if bound.schema is None else _keyed(bound.schema, key, null_keys)
     if bound.outputs is None:
         schema = schema.with_key(tuple(n.text for n in statement.key))
-    if keeps_latest(bound, context):
-        _kept_by_messages(statement, bound, schema, clauses, context)
+    messages = message_key(bound, schema.key, context)
+    if messages is not None:
+        schema = _kept_by_messages(statement, bound, schema, messages, clauses, context)
     elif bound.drivers:
         _kept_by_flow(statement, bound, schema, clauses, context, null_keys)
     else:
@@ -179,18 +180,19 @@ def _kept_by_flow(
 
 
 def _kept_by_messages(
-    statement: CreateTable, bound: BoundQuery, schema: Schema, clauses: Clauses, context: Context
-) -> None:
-    """AS SELECT over messages with keys: the last of each key."""
-    if bound.outputs is not None:
-        key = key_of_messages(bound, schema.key, context)
-        bound, schema = with_identity(bound, schema) if key == (IDENTITY,) else (bound, _keyed(schema, key))
-    plan = _plan(statement, TableKind.AGGREGATE, schema, clauses, context)
+    statement: CreateTable, bound: BoundQuery, schema: Schema, key: MessageKey, clauses: Clauses, context: Context
+) -> Schema:
+    """AS SELECT over messages with keys: the last of each key. Returns the table's columns as users see them."""
+    shown = schema if bound.outputs is None else _keyed(schema, key.columns if key.columns != (IDENTITY,) else ())
+    kept = with_identity(bound, shown, key) if key.columns == (IDENTITY,) else (bound, shown)
+    plan = _plan(statement, TableKind.AGGREGATE, kept[1], clauses, context)
     context.tables[statement.name.key] = plan
     options = context.options_for(bound.drivers, clauses.statement)
-    context.planned.append(
-        Planned(statement, context.index(statement), StepKind.LATEST, plan.name, bound, schema.names, options=options)
+    planned = Planned(
+        statement, context.index(statement), StepKind.LATEST, plan.name, kept[0], kept[1].names, options=options
     )
+    context.planned.append(replace(planned, message_key=key.behind if key.traced else ()))
+    return shown
 
 
 def _kept_by_tables(

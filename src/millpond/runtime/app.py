@@ -28,6 +28,7 @@ from millpond.runtime.queries import Queries, as_stored, bind_against, the_query
 from millpond.runtime.replaying import Choice, Replayed, replay
 from millpond.runtime.result import Result
 from millpond.runtime.running import Running
+from millpond.runtime.shown import shown
 from millpond.runtime.socket import QuerySocket
 from millpond.runtime.state import default_state
 from millpond.runtime.transaction import AppTransaction
@@ -192,7 +193,7 @@ class App:
         """A table by name, in any case."""
         store = self._open().context.store
         try:
-            return store.table(name)
+            return shown(store.table(name))
         except KeyError:
             message = f"There is no table '{name}'."
             raise TableError("MP201", message, hint=did_you_mean(name, self.tables())) from None

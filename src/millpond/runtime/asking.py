@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond import registry
+from millpond.contracts.source import without_identity
 from millpond.contracts.table import Store, Table
 from millpond.errors import BindError
 from millpond.options import Option
@@ -75,9 +76,10 @@ def _describe(statement: Describe, store: Store, plan: Plan) -> pa.Table:
     known = {n.lower(): n for n in store.names()}
     if name.lower() in known:
         table = store.table(name)
-        key = {k.lower() for k in table.schema.key}
+        schema = without_identity(table.schema)
+        key = {k.lower() for k in schema.key}
         rows: list[tuple[Any, ...]] = [
-            (c.name, type_name(c.type), c.nullable, c.name.lower() in key, c.default) for c in table.schema
+            (c.name, type_name(c.type), c.nullable, c.name.lower() in key, c.default) for c in schema
         ]
         if statement.extended:
             rows += [(f"# {n}", v, None, None, None) for n, v in _extended(table)]

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from millpond.contracts.source import DELETED
+from millpond.contracts.source import DELETED, IDENTITY
+from millpond.runtime.relations import ORDER
 from millpond.schema import Schema
 
 KEEP = "__keep"
@@ -40,6 +41,21 @@ def last_of_keys(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table
     if last.num_rows < rows.num_rows:
         rows = rows.take(last[f"{_NUMBER}_max"].combine_chunks().sort())
     return rows.filter(rows[KEEP]), rows.filter(pc.invert(rows[KEEP]))
+
+
+def last_that_stay(rows: pa.Table, messages: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """Rows that the last message of their key gave, in stream order, and the last messages that gave none. Rows know
+    their message by its place in the stream, so that they need not carry its key."""
+    order = [(name, "ascending") for name in ORDER]
+    last = messages.sort_by(order)
+    last = last.append_column(_NUMBER, pa.array(np.arange(last.num_rows), pa.int64()))
+    numbers = last.group_by(list(key), use_threads=False).aggregate([(_NUMBER, "max")])[f"{_NUMBER}_max"]
+    last = last.take(numbers.combine_chunks().sort()).drop_columns([_NUMBER])
+    if IDENTITY not in key:
+        last = last.rename_columns([f"__{name}" if name in key else name for name in last.column_names])
+    kept = rows.join(last, list(ORDER), join_type="inner").sort_by(order)
+    gone = last.join(rows.select(list(ORDER)), list(ORDER), join_type="left anti")
+    return kept, gone.rename_columns([n.removeprefix("__") if n[2:] in key else n for n in gone.column_names])
 
 
 def key_values(rows: pa.Table, schema: Schema) -> list[Any]:

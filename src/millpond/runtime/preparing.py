@@ -84,7 +84,8 @@ class Preparation:
         sources = [table.source] if table.source else driving
         if any(self._context.plan.source(s).columns is None for s in sources):
             return True
-        return any(access.table.lower() in self._context.held for access in table.reads)
+        reads = (*table.reads, *(step[1].reads if step else ()))
+        return any(access.table.lower() in self._context.held for access in reads)
 
     def _refuse_changes(self) -> None:
         for table in self._context.plan.tables:

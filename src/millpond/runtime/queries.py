@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.contracts.source import IDENTITY
+from millpond.contracts.source import without_identity
 from millpond.contracts.table import Store
 from millpond.errors import InputError, SqlError, TableError
 from millpond.plan.model import OneShot, Plan
@@ -48,8 +48,9 @@ def declarations(store: Store) -> str:
 
 
 def _declaration(name: str, schema: Schema) -> str:
-    parts = [_column(c) for c in schema if c.name != IDENTITY]
-    key = [_quoted(k) for k in schema.key if k != IDENTITY]
+    visible = without_identity(schema)
+    parts = [_column(c) for c in visible]
+    key = [_quoted(k) for k in visible.key]
     parts += [f"PRIMARY KEY ({', '.join(key)})"] if key else []
     return f"CREATE TABLE {_quoted(name)} ({', '.join(parts)})"
 

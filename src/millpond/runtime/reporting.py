@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millpond.contracts.source import SourceStatus
+from millpond.contracts.source import SourceStatus, without_identity
 from millpond.contracts.table import Table
 from millpond.plan.model import SourcePlan, TablePlan
 from millpond.runtime.context import Context
@@ -41,7 +41,7 @@ def _table(context: Context, table: Table, loader: Loader | None) -> TableProgre
         stats.rows,
         stats.version,
         table.spec.backend,
-        ", ".join(table.schema.key),
+        ", ".join(without_identity(table.schema).key),
         _loaded(loader),
         stats.updated_at,
         # Of a table that lives elsewhere, what it takes there.

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 from sqlglot import exp
 
 from millpond.contracts.sink import Mark
-from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
+from millpond.contracts.source import IDENTITY, ORDER_MAJOR, ORDER_MINOR
 from millpond.plan.model import Step, StepKind
 from millpond.plan.upserts import matches_by_key
 from millpond.runtime.access import arrow_frame
@@ -20,7 +20,7 @@ from millpond.runtime.aside import put_aside
 from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.evaluate import constant
 from millpond.runtime.folding import apply_change
-from millpond.runtime.latest import KEEP, key_values, last_of_keys, with_keep
+from millpond.runtime.latest import KEEP, key_values, last_of_keys, last_that_stay, with_keep
 from millpond.runtime.lookups import Lookups
 from millpond.runtime.matching import apply_rows, take_apart
 from millpond.runtime.relations import ORDER, carry_order
@@ -108,6 +108,9 @@ def _change(run: BatchRun, step: Step) -> None:
 
 def _latest(run: BatchRun, step: Step) -> None:
     """The last message of each key: kept where it satisfies WHERE, else what the table holds of its key goes."""
+    if step.message_key:
+        _latest_traced(run, step)
+        return
     table = run.work.table(step.target)
     columns = list(table.schema)
     names = [c.name for c in columns]
@@ -117,6 +120,29 @@ def _latest(run: BatchRun, step: Step) -> None:
     rows = _casted(frame, columns, (KEEP, *ORDER)).toArrow()
     rows = rows.sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")])
     kept, gone = last_of_keys(_keyed_rows(run, rows, table.schema), table.schema.key)
+    _keep_last(run, step, kept, gone)
+
+
+def _latest_traced(run: BatchRun, step: Step) -> None:
+    """The same for a query that is more than columns and rows of the batch: its rows are matched with their messages,
+    and a key whose last message gave no row goes."""
+    schema = run.work.table(step.target).schema
+    query = carry_order(step.query)
+    assert query is not None
+    assert run.batch.changes is not None
+    names = [c.name for c in schema if c.name != IDENTITY]
+    frame = run.work.query(query, run.batch.frame).toDF(*names, *ORDER)
+    rows = _casted(frame, [schema[name] for name in names], ORDER).toArrow()
+    behind = [f.col(f"`{b}`").alias(k) for b, k in zip(step.message_key, schema.key, strict=True)]
+    messages = run.batch.changes.select(*behind, *ORDER).toArrow()
+    rows, gone = last_that_stay(rows, messages, schema.key)
+    stay = rows.append_column(KEEP, pa.array([True] * rows.num_rows, pa.bool_()))
+    _keep_last(run, step, _keyed_rows(run, stay, schema), gone)
+
+
+def _keep_last(run: BatchRun, step: Step, kept: pa.Table, gone: pa.Table) -> None:
+    table = run.work.table(step.target)
+    names = list(table.schema.names)
     changed = table.upsert(kept.select(names).cast(table.schema.arrow())) if kept.num_rows else 0
     changed += table.delete(keys=key_values(gone, table.schema)) if gone.num_rows else 0
     if changed:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
 from millpond.errors import MillpondError, SinkError
 from millpond.kafka.address import address_of, client_properties
+from millpond.kafka.avro import KEY, VALUE, lacking_schema
 from millpond.kafka.client import connected
 from millpond.kafka.failures import failure, sort_of
 from millpond.kafka.options import AVRO, BROKERS, CREATION, FORMAT, KEY_FORMAT, PASSED_ON
@@ -18,6 +19,8 @@ from millpond.options import DURATION, NAMES, SIZE, TEXT, Option, choice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from millpond.sinks.messages import Shape
 
 OPTIONS = (
     FORMAT,
@@ -44,14 +47,16 @@ class KafkaSink:
         self._spec = spec
         self._address = address_of(spec.uri, spec.values)
         self._checked = False
+        self._shape: Shape | None = None
         self._rows = 0
 
     def stage(self, rows: DataFrame, mark: Mark) -> dict[str, Any] | None:
-        from millpond.sinks.messages import send
+        from millpond.sinks.messages import Shape, send
 
+        self._shape = self._shape or Shape(self._spec, self._address.topics[0])
         try:
             self._make_topic(rows)
-            count = send(rows, self._spec, mark, self._producer())
+            count = send(rows, self._shape, mark, self._producer())
         except Exception as error:
             refused = self._refused(str(error)) if not isinstance(error, MillpondError) else None
             if refused is None:
@@ -110,7 +115,7 @@ def validate(spec: SinkSpec) -> str | None:
         return "A Kafka URI names a topic, such as kafka://localhost:9092/enriched."
     if len(address.topics) > 1 or address.pattern is not None:
         return "A Kafka sink is one topic; a list or a pattern names several."
-    return "Avro cannot be written yet; write json or csv." if spec.values.get("format") == "avro" else None
+    return lacking_schema(spec.values, "format", VALUE) or lacking_schema(spec.values, "key.format", KEY)
 
 
 PLUGIN = SinkPlugin(name="kafka", options=OPTIONS, guarantee="at least once", open=open_sink, validate=validate)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -10,21 +12,38 @@ from pyspark.sql.types import BinaryType, StructType
 
 from millpond.contracts.sink import Mark, SinkSpec
 from millpond.errors import SinkError
+from millpond.kafka.avro import KEY, VALUE, Encoder
 from millpond.kafka.counting import counted
+from millpond.sinks.avro import encoded, key_schema, record_schema
 from millpond.sinks.writing import as_text, json_options, quoted
 
 
-def send(rows: DataFrame, spec: SinkSpec, mark: Mark, producer: dict[str, str]) -> int:
+@dataclass
+class Shape:
+    """How the rows of one sink become messages. Avro schemas are registered once for each shape of rows."""
+
+    spec: SinkSpec
+    topic: str
+    _encoders: dict[str, Encoder] = field(default_factory=dict)
+
+    def encoder(self, which: str, derived: Any) -> Encoder:
+        known = f"{which} {derived}"
+        if known not in self._encoders:
+            self._encoders[known] = Encoder.of(self.spec.values, self.spec.base, self.topic, derived, which)
+        return self._encoders[known]
+
+
+def send(rows: DataFrame, shape: Shape, mark: Mark, producer: dict[str, str]) -> int:
     """Send every row; returns how many there were."""
-    values, schema = spec.values, rows.schema
+    values, schema = shape.spec.values, rows.schema
     keys = _named(values["key"], schema, "key")
     headers = _named(values["headers"], schema, "headers")
     observed = Observation()
     numbered = rows.select("*", F.monotonically_increasing_id().alias("_mp_row"))
     names = [f.name for f in schema if f.name not in headers]
     messages = numbered.select(
-        _key(keys, schema, values["key.format"]).alias("key"),
-        _value(names, schema, values["format"], values["delimiter"]).alias("value"),
+        _key(keys, schema, shape).alias("key"),
+        _value(names, schema, shape).alias("value"),
         _headers(headers, schema, mark).alias("headers"),
     ).observe(observed, F.count(F.lit(1)).alias("rows"))
     # By default Spark writes to Kafka in an old way, in which nothing is counted.
@@ -42,16 +61,22 @@ def _named(names: Sequence[str] | None, schema: StructType, option: str) -> list
     return [found[name.lower()] for name in names or ()]
 
 
-def _key(names: list[str], schema: StructType, format_: str) -> Column:
+def _key(names: list[str], schema: StructType, shape: Shape) -> Column:
     """One column is its text, or its bytes; several are a JSON object."""
+    format_ = shape.spec.values["key.format"]
     if not names:
         return F.lit(None).cast("binary")
+    if format_ == "avro":
+        return encoded(names, schema, shape.encoder(KEY, key_schema(names, schema)))
     if len(names) > 1 or format_ == "json":
         return _json(names, schema).cast("binary")
     return _bytes(names[0], schema)
 
 
-def _value(names: list[str], schema: StructType, format_: str, delimiter: str) -> Column:
+def _value(names: list[str], schema: StructType, shape: Shape) -> Column:
+    format_, delimiter = shape.spec.values["format"], shape.spec.values["delimiter"]
+    if format_ == "avro":
+        return encoded(names, schema, shape.encoder(VALUE, record_schema(names, schema, "row")))
     if format_ == "csv":
         columns = [as_text(F.col(quoted(n)), schema[n].dataType, "csv").alias(n) for n in names]
         options = {"sep": delimiter, "nullValue": "", "emptyValue": '""', "escape": '"'}

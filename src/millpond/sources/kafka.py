@@ -23,6 +23,7 @@ from millpond.contracts.source import (
     SourceSpec,
     StreamReader,
 )
+from millpond.kafka.avro import KEY, VALUE, lacking_schema
 from millpond.kafka.options import AVRO, BROKERS, CREATION, FORMAT, KEY_FORMAT, PASSED_ON
 from millpond.options import DURATION, INTEGER, NAMES, NUMBER, TEXT, Kind, Option, choice
 from millpond.units import parse_duration
@@ -99,7 +100,9 @@ OPTIONS = (
 def validate(spec: SourceSpec) -> str | None:
     """What is wrong with a URI, as a sentence."""
     topic = (spec.uri.path or spec.uri.hosts).strip("/")
-    return None if topic else "A Kafka URI names a topic, such as kafka://localhost:9092/trades."
+    if not topic:
+        return "A Kafka URI names a topic, such as kafka://localhost:9092/trades."
+    return lacking_schema(spec.values, "format", VALUE) or lacking_schema(spec.values, "key.format", KEY)
 
 
 def open_stream(spec: SourceSpec, folder: Path) -> StreamReader:

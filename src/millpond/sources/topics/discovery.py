@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,6 +12,9 @@ import pyarrow as pa
 from millpond.contracts.source import Found, SourceSpec
 from millpond.errors import SourceError
 from millpond.kafka.address import address_of
+from millpond.kafka.avro import KEY as AVRO_KEY
+from millpond.kafka.avro import VALUE as AVRO_VALUE
+from millpond.kafka.avro import columns_of
 from millpond.schema import Column, Schema
 from millpond.sources.files.guessing import Guess, csv_guess, json_guess
 from millpond.sources.topics.reading import reader_options
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 VALUE = "value"
+Read = Callable[[bytes], dict[str, Guess]]
 WHOLE = {"raw": pa.string(), "text": pa.string(), "bytes": pa.binary()}
 
 
@@ -30,48 +34,77 @@ def sample(spec: SourceSpec, spark: SparkSession, wait: bool) -> Found:
     if spec.values["format"] in WHOLE:
         return Found(_with_keys([Column(VALUE, WHOLE[spec.values["format"]])], keys))
     if spec.values["format"] == "avro" and not spec.values["schema.registry.url"]:
-        from millpond.sources.topics.avro import declared_columns
+        from millpond.sources.topics.avro import decoder_of
 
-        return Found(_with_keys(declared_columns(spec), keys))
+        return Found(_with_keys(columns_of(decoder_of(spec).schema), keys))
     try:
         topics = Waiting(address_of(spec.uri, spec.values), spec.values).topics(spark, wait=wait)
     except SourceError as error:
         return Found(missing=True, detail=error.problems[0].message)
-    values = _values(spec, spark, topics)
-    columns = [Column(name, guess.type()) for name, guess in _guesses(spec, values).items()]
-    return Found(_with_keys(columns, keys)) if columns else Found(detail="it holds no messages yet")
+    try:
+        keys_seen, values_seen = _messages(spec, spark, topics)
+        columns = _columns(_values_read(spec), values_seen)
+        if not columns:
+            return Found(detail="it holds no messages yet")
+        return Found(_with_keys(columns, keys, _columns(_keys_read(spec), keys_seen)))
+    except SourceError as error:
+        # The registry of schemas is away.
+        return Found(missing=True, detail=error.problems[0].message)
 
 
-def _values(spec: SourceSpec, spark: SparkSession, topics: tuple[str, ...]) -> list[bytes]:
+def _messages(spec: SourceSpec, spark: SparkSession, topics: tuple[str, ...]) -> tuple[list[bytes], list[bytes]]:
+    """Keys and values of the first messages, without those that are NULL."""
     options = {**reader_options(spec, topics), "startingOffsets": "earliest"}
     options.pop("maxOffsetsPerTrigger", None)
-    rows = spark.read.format("kafka").options(**options).load().where("value IS NOT NULL").select(VALUE)
-    return [bytes(value) for value in rows.limit(spec.values["sample.rows"]).toArrow()[VALUE].to_pylist()]
+    rows = spark.read.format("kafka").options(**options).load().where("value IS NOT NULL").select("key", VALUE)
+    found = rows.limit(spec.values["sample.rows"]).toArrow()
+    keys, values = found["key"].drop_null().to_pylist(), found[VALUE].to_pylist()
+    return [bytes(key) for key in keys], [bytes(value) for value in values]
 
 
-def _guesses(spec: SourceSpec, values: list[bytes]) -> dict[str, Guess]:
+def _columns(read: Read, texts: list[bytes]) -> list[Column]:
     found: dict[str, Guess] = {}
-    for row in _rows(spec, values):
-        for name, guess in row.items():
-            found[name] = found.get(name, Guess()).merged(guess)
-    return found
-
-
-def _rows(spec: SourceSpec, values: list[bytes]) -> Iterable[dict[str, Guess]]:
-    for value in values:
+    for text in texts:
         try:
-            yield _csv_row(spec, value) if spec.values["format"] == "csv" else _json_row(spec, value)
+            row = read(text)
         except (ValueError, csv.Error):
             # A message that cannot be read says nothing about columns; it will be a dead letter.
             continue
+        for name, guess in row.items():
+            found[name] = found.get(name, Guess()).merged(guess)
+    return [Column(name, guess.type()) for name, guess in found.items()]
 
 
-def _json_row(spec: SourceSpec, value: bytes) -> dict[str, Guess]:
-    if spec.values["format"] == "avro":
-        from millpond.sources.topics.avro import Decoder
+def _values_read(spec: SourceSpec) -> Read:
+    match spec.values["format"]:
+        case "csv":
+            return lambda value: _csv_row(spec, value)
+        case "avro":
+            return _avro_row(spec, AVRO_VALUE)
+        case _:
+            return _json_row
 
-        value = Decoder.of(spec).json(value).encode()
-    row: Any = json.loads(value, parse_float=Guess.of_fraction, parse_int=Guess.of_whole)
+
+def _keys_read(spec: SourceSpec) -> Read:
+    """Keys that are objects tell the types of their fields; any other is text."""
+    match spec.values["key.format"]:
+        case "json":
+            return _json_row
+        case "avro":
+            return _avro_row(spec, AVRO_KEY)
+        case _:
+            return lambda key: {}
+
+
+def _avro_row(spec: SourceSpec, which: str) -> Read:
+    from millpond.sources.topics.avro import decoder_of
+
+    decoder = decoder_of(spec, which)
+    return lambda text: _json_row(decoder.json(text))
+
+
+def _json_row(text: bytes | str) -> dict[str, Guess]:
+    row: Any = json.loads(text, parse_float=Guess.of_fraction, parse_int=Guess.of_whole)
     return {name: json_guess(inner) for name, inner in row.items()} if isinstance(row, dict) else {}
 
 
@@ -80,7 +113,9 @@ def _csv_row(spec: SourceSpec, value: bytes) -> dict[str, Guess]:
     return {f"c{number + 1}": csv_guess(text) for number, text in enumerate(fields)}
 
 
-def _with_keys(columns: list[Column], keys: list[str]) -> Schema:
+def _with_keys(columns: list[Column], keys: list[str], known: Sequence[Column] = ()) -> Schema:
     """What the message key holds comes first, where the value lacks it."""
     names = {c.name.lower() for c in columns}
-    return Schema.of([*(Column(k, pa.string()) for k in keys if k.lower() not in names), *columns])
+    types = {c.name.lower(): c.type for c in known}
+    added = [Column(k, types.get(k.lower(), pa.string())) for k in keys if k.lower() not in names]
+    return Schema.of([*added, *columns])

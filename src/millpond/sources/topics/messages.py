@@ -34,15 +34,16 @@ KEPT = (*(c.name for c in HIDDEN), ORDER_MAJOR, ORDER_MINOR, DELETED, IDENTITY)
 # A text with one pair of braces, around everything, holds one object at most; any other needs a closer look.
 _ONE_OBJECT = r"^\s*\{[^{}]*\}\s*$"
 _AS_IT_CAME = "_mp_message"
+# The message key as text: for Avro as JSON.
+_KEY_TEXT = "_mp_key_text"
 NONE = "none"
 
 
 def records_of(batch: DataFrame, spec: SourceSpec) -> DataFrame:
     """A batch of Kafka's own columns in the shape of the contract."""
     assert spec.columns is not None
-    raw = _raw(batch, spec)
-    parsed = _parsed(raw, spec)
     keys = key_columns(spec)
+    parsed = _parsed(_with_key_text(_raw(batch, spec), spec, keys), spec)
     columns = [_column(c, keys, spec) for c in spec.columns]
     bad = F.coalesce(F.when(~F.col(DELETED), F.col(BAD)), *_wrong_keys(keys, spec))
     parsed = parsed.select(*columns, *KEPT, bad.alias(BAD), _AS_IT_CAME)
@@ -83,6 +84,20 @@ def _raw(batch: DataFrame, spec: SourceSpec) -> DataFrame:
     )
 
 
+def _with_key_text(raw: DataFrame, spec: SourceSpec, keys: tuple[Column, ...]) -> DataFrame:
+    """Raw records with their keys as texts, where columns are made of them."""
+    key = F.col(HIDDEN_KEY.name)
+    if not keys or spec.values["key.format"] != "avro":
+        return raw.withColumn(_KEY_TEXT, key.cast("string"))
+    # The library is needed by Avro alone.
+    from millpond.sources.topics.avro import key_as_json
+
+    decoded = raw.withColumn(_KEY_TEXT, key_as_json(key, spec))
+    return decoded.withColumns(
+        {PROBLEM: F.coalesce(F.col(PROBLEM), F.col(f"{_KEY_TEXT}.problem")), _KEY_TEXT: F.col(f"{_KEY_TEXT}.text")}
+    )
+
+
 def _headers() -> SparkColumn:
     """Headers as a map; of several with one name the last counts."""
     last = F.filter(
@@ -105,7 +120,7 @@ def _major(spec: SourceSpec) -> SparkColumn:
 
 def _parsed(raw: DataFrame, spec: SourceSpec) -> DataFrame:
     assert spec.columns is not None
-    kept = (*KEPT, _AS_IT_CAME)
+    kept = (*KEPT, _AS_IT_CAME, _KEY_TEXT)
     match spec.values["format"]:
         case "csv":
             names = [c.name for c in spec.columns if c not in _not_in_value(spec)]
@@ -116,9 +131,9 @@ def _parsed(raw: DataFrame, spec: SourceSpec) -> DataFrame:
             return _whole(raw, spec, kept)
         case "avro":
             # The library is needed by Avro alone.
-            from millpond.sources.topics.avro import as_json
+            from millpond.sources.topics.avro import values_as_json
 
-            return parse_json(as_json(raw, spec), spec.columns, kept)
+            return parse_json(values_as_json(raw, spec), spec.columns, kept)
         case _:
             return parse_json(raw, spec.columns, kept)
 
@@ -161,8 +176,8 @@ def _column(column: Column, keys: tuple[Column, ...], spec: SourceSpec) -> Spark
 
 
 def _from_key(column: Column, spec: SourceSpec) -> SparkColumn:
-    text = F.col(HIDDEN_KEY.name).cast("string")
-    if spec.values["key.format"] == "json":
+    text = F.col(_KEY_TEXT)
+    if spec.values["key.format"] != "raw" or len(key_columns(spec)) > 1:
         return F.coalesce(_json_field(text, column), _json_scalar(text)).try_cast(type_ddl(column.type))
     if pa.types.is_binary(column.type):
         return F.col(HIDDEN_KEY.name)
@@ -180,13 +195,14 @@ def _json_scalar(text: SparkColumn) -> SparkColumn:
 
 
 def _wrong_keys(keys: tuple[Column, ...], spec: SourceSpec) -> list[SparkColumn]:
-    """Why a key does not fit its column: only asked where the message has no value of its own."""
+    """Why a key does not fit its column: only asked where the message has no value of its own. An Avro key that cannot
+    be read is told before."""
     wrong = []
     for column in keys:
         lacking = F.col(DELETED) & _from_key(column, spec).isNull()
         reason = F.concat(
             F.lit(f"column '{column.name}': the message key '"),
-            F.coalesce(F.col(HIDDEN_KEY.name).cast("string"), F.lit("")),
+            F.coalesce(F.col(_KEY_TEXT), F.lit("")),
             F.lit(f"' is not {type_name(column.type)}"),
         )
         wrong.append(F.when(lacking, reason))

@@ -1,0 +1,193 @@
+"""Avro of message values and keys, by fastavro: schemas given as text or file, or named by each message.
+
+With a registry a message begins with a zero byte and the four bytes of its schema's number.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.errors import SetupError, SourceError
+from millpond.kafka.registry import number_of, schema_of
+from millpond.schema import TIMESTAMP, Column
+
+MAGIC, HEAD_BYTES = b"\x00", 5
+# Which options give the schema of the value, and which that of the key.
+VALUE, KEY = "avro.schema", "key.avro.schema"
+SUFFIXES = {VALUE: "value", KEY: "key"}
+_SIMPLE = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
+}
+_LOGICAL = {
+    "date": pa.date32(),
+    "timestamp-millis": TIMESTAMP,
+    "timestamp-micros": TIMESTAMP,
+}
+
+
+@dataclass
+class Decoder:
+    """Decodes the values or the keys of one source; schemas of a registry are fetched once each."""
+
+    schema: Any
+    registry: str | None
+    _known: dict[int, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], base: Path, which: str = VALUE) -> Decoder:
+        text = schema_text(values, base, which)
+        registry = values["schema.registry.url"]
+        return cls(None if text is None else parsed(text), registry)
+
+    def json(self, value: bytes) -> str:
+        """A message as JSON text; ValueError for one that cannot be read."""
+        schema, body = self._schema_of(value)
+        try:
+            found = _fastavro().schemaless_reader(io.BytesIO(body), schema, None)
+        except Exception as error:
+            raise ValueError(f"not Avro of this schema: {type(error).__name__}") from error
+        return _written(found)
+
+    def _schema_of(self, value: bytes) -> tuple[Any, bytes]:
+        if self.registry is None:
+            return self.schema, value
+        if len(value) < HEAD_BYTES or not value.startswith(MAGIC):
+            raise ValueError("the message does not begin with the number of a schema")
+        number = int.from_bytes(value[1:HEAD_BYTES], "big")
+        if number not in self._known:
+            self._known[number] = parsed(schema_of(self.registry, number))
+        return self._known[number], value[HEAD_BYTES:]
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Encodes rows for a sink. Sent to Spark's workers, so it holds texts and numbers only."""
+
+    text: str
+    number: int | None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], base: Path, topic: str, derived: Any, which: str = VALUE) -> Encoder:
+        """By the schema of the options, else by one made of the columns, which a registry must then know."""
+        given, registry = schema_text(values, base, which), values["schema.registry.url"]
+        text = given if given is not None else json.dumps(derived)
+        parsed(text)
+        return cls(text, number_of(registry, f"{topic}-{SUFFIXES[which]}", text) if registry else None)
+
+    @property
+    def schema(self) -> Any:
+        return json.loads(self.text)
+
+    def encoder(self) -> Any:
+        """A function from a value to bytes."""
+        schema, write = parsed(self.text), _fastavro().schemaless_writer
+        head = b"" if self.number is None else MAGIC + self.number.to_bytes(HEAD_BYTES - 1, "big")
+
+        def encode(value: Any) -> bytes:
+            out = io.BytesIO()
+            out.write(head)
+            write(out, schema, value)
+            return out.getvalue()
+
+        return encode
+
+
+def lacking_schema(values: Mapping[str, Any], format_: str, which: str) -> str | None:
+    """A sentence when a format is Avro and no option says its schema."""
+    given = (which, f"{which}.file", "schema.registry.url")
+    if values.get(format_) != "avro" or any(values.get(name) for name in given):
+        return None
+    what = "values" if which == VALUE else "keys"
+    return f"Message {what} are Avro, and nothing says their schema: give {' or '.join(repr(n) for n in given)}."
+
+
+def schema_text(values: Mapping[str, Any], base: Path, which: str = VALUE) -> str | None:
+    """The schema that the options give."""
+    file = values[f"{which}.file"]
+    if file is None:
+        given: str | None = values[which]
+        return given
+    try:
+        return (base / Path(file)).read_text("utf-8")
+    except OSError as error:
+        message = f"The Avro schema '{file}' cannot be read: {error.strerror}."
+        raise SourceError("MP508", message, hint=f"Correct '{which}.file'.") from error
+
+
+def parsed(text: str) -> Any:
+    """A schema as fastavro wants it; MP508 when it is none."""
+    try:
+        return _fastavro().parse_schema(json.loads(text))
+    except SetupError:
+        raise
+    except Exception as error:
+        message = f"The Avro schema cannot be read: {str(error)[:200]}"
+        raise SourceError("MP508", message, hint="Give an Avro schema as JSON.") from error
+
+
+def columns_of(schema: Any) -> list[Column]:
+    """The columns of a record's schema."""
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise SourceError("MP508", "The Avro schema of messages must be a record.", hint="Declare one record.")
+    return [Column(f["name"], column_type(f["type"])) for f in schema["fields"]]
+
+
+def _fastavro() -> Any:
+    try:
+        import fastavro
+    except ImportError as error:
+        raise SetupError("MP309", "Avro needs fastavro.", hint="Run: pip install 'millpond[avro]'") from error
+    return fastavro
+
+
+def _written(value: Any) -> str:
+    """JSON in which decimals stand exactly."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(str(k))}:{_written(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(_written(v) for v in value) + "]"
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return json.dumps(base64.b64encode(value).decode())
+    if isinstance(value, dt.date | dt.time):
+        return json.dumps(value.isoformat())
+    return json.dumps(value, default=str)
+
+
+def column_type(avro: Any) -> pa.DataType:
+    """The column type of an Avro type."""
+    if isinstance(avro, list):
+        real = [t for t in avro if t != "null"]
+        return column_type(real[0]) if len(real) == 1 else pa.string()
+    if isinstance(avro, str):
+        return _SIMPLE.get(avro, pa.string())
+    kind = avro.get("logicalType")
+    if kind == "decimal":
+        return pa.decimal128(avro["precision"], avro.get("scale", 0))
+    if kind in _LOGICAL:
+        return _LOGICAL[kind]
+    if avro["type"] == "array":
+        return pa.list_(column_type(avro["items"]))
+    if avro["type"] == "map":
+        return pa.map_(pa.string(), column_type(avro["values"]))
+    if avro["type"] == "record":
+        return pa.struct([pa.field(f["name"], column_type(f["type"])) for f in avro["fields"]])
+    return column_type(avro["type"])

@@ -1,0 +1,61 @@
+"""A schema registry over HTTP: schemas by their numbers, and numbers for new schemas."""
+
+from __future__ import annotations
+
+import base64
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any
+
+from millpond.errors import SourceError
+
+ANSWER_S = 10
+JSON_TYPE = "application/vnd.schemaregistry.v1+json"
+
+
+def schema_of(registry: str, number: int) -> str:
+    """The text of a schema; ValueError when the registry has none of this number, MP506 when it does not answer."""
+    try:
+        return str(_asked(registry, f"/schemas/ids/{number}")["schema"])
+    except urllib.error.HTTPError as error:
+        raise ValueError(f"the schema registry knows no schema {number} ({error.code})") from error
+
+
+def number_of(registry: str, subject: str, schema: str) -> int:
+    """The number of a schema, registered under a subject if it is new there; MP508 when the registry refuses it."""
+    path = f"/subjects/{urllib.parse.quote(subject, safe='')}/versions"
+    try:
+        return int(_asked(registry, path, {"schema": schema})["id"])
+    except urllib.error.HTTPError as error:
+        message = f"The schema registry refuses the schema of '{subject}' ({error.code}): {_reason(error)}"
+        raise SourceError("MP508", message, hint="Change the columns, or the compatibility of the subject.") from error
+
+
+def _asked(registry: str, path: str, body: dict[str, str] | None = None) -> Any:
+    """The JSON answer; a login in the URL goes as a header."""
+    parts = urllib.parse.urlsplit(registry)
+    host = parts.hostname or ""
+    place = f"{host}:{parts.port}" if parts.port else host
+    url = urllib.parse.urlunsplit((parts.scheme, place, parts.path.rstrip("/") + path, "", ""))
+    request = urllib.request.Request(url, None if body is None else json.dumps(body).encode())
+    request.add_header("Content-Type", JSON_TYPE)
+    if parts.username is not None:
+        login = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+        request.add_header("Authorization", f"Basic {base64.b64encode(login.encode()).decode()}")
+    try:
+        with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError:
+        raise
+    except (OSError, ValueError) as error:
+        hint = f"Start it, or correct 'schema.registry.url'; ask it with: curl {parts.scheme}://{place}/subjects"
+        raise SourceError("MP506", f"The schema registry at {place} does not answer.", hint=hint) from error
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.load(error)["message"])[:300]
+    except (ValueError, KeyError, OSError):
+        return str(error.reason)
