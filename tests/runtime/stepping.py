@@ -53,7 +53,7 @@ class Stepper:
         plan = plan_text(self._sql, base=self._folder)
         assert not plan.errors, "\n".join(map(str, plan.errors))
         assert not plan.not_yet, "\n".join(map(str, plan.not_yet))
-        self._running = Running(plan, self._folder / "state", self._spark, io.StringIO(), lambda: plan)
+        self._running = Running(plan, self._folder / "state", self._spark, io.StringIO(), lambda found: plan)
         self._running.prepare(accept=False)
         self.flow = self._running.flows[0]
         self.flow.reader = Given(self._size_hint)  # type: ignore[assignment]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -74,6 +73,14 @@ class Found:
     columns: Schema | None = None
     missing: bool = False
     detail: str = ""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How a source that is not there is looked for: for how long in all, and how long between two looks."""
+
+    limit_s: float
+    delays_s: Iterator[float]
 
 
 @dataclass(frozen=True)
@@ -169,8 +176,8 @@ class SourcePlugin:
     `stream_mode` and `table_mode` say what it yields in the two places a URI can stand, None where it cannot stand.
     `local` says that discovery touches no network, so that `check` may do it. `runnable` is False for a source that
     parses but cannot run yet. `discover` never raises for a missing or empty source; `open_stream` and `open_table`
-    raise SourceError MP501 for a missing one (after waiting as the options say). `folder` is the flow's or table's own,
-    for whatever the source must remember.
+    raise SourceError MP501 for a missing one, MP506 for one that cannot be reached, and never wait for it: they are
+    called again as `patience` says. `folder` is the flow's or table's own, for whatever the source must remember.
     """
 
     name: str
@@ -189,9 +196,11 @@ class SourcePlugin:
     discover: Callable[[SourceSpec], Found] | None = None
     open_stream: Callable[[SourceSpec, Path], StreamReader] | None = None
     open_table: Callable[[SourceSpec, Path], TableReader] | None = None
-    # For a source on the network: columns by looking at it when the app runs, and waiting for it before a flow begins.
-    # Both may start the session, and end early when the event is set; `wait` says whether to wait as the options say.
-    sample: Callable[[SourceSpec, SparkSession, bool], Found] | None = None
-    await_ready: Callable[[StreamReader, SparkSession, Event], None] | None = None
+    # How long a source that is not there is looked for; None: it is there, or it fails.
+    patience: Callable[[SourceSpec], Patience] | None = None
+    # For a source on the network: columns by looking at it when the app runs, and making sure of it before a flow
+    # begins, with the errors of `open_stream`. Both may start the session; neither waits.
+    sample: Callable[[SourceSpec, SparkSession], Found] | None = None
+    require: Callable[[StreamReader, SparkSession], None] | None = None
     # Checks one URI and its values without touching anything: returns a sentence for what is wrong, or nothing.
     validate: Callable[[SourceSpec], str | None] | None = None

@@ -56,6 +56,14 @@ MISSING = {
     "wait": "the event waits for it",
 }
 
+# What 'on.table.missing' comes to, where it is not to wait.
+MISSING_TABLE = {
+    "fail": "the flow fails",
+    "skip": "events are skipped",
+    "nulls": "NULLs take the place of its columns",
+    "default": "defaults take the place of its columns",
+}
+
 
 def explain_text(plan: Plan) -> str:
     """The plan for people: what is read, kept, driven and written, and why."""
@@ -153,6 +161,9 @@ def _missing(step: Step) -> Iterator[str]:
     """What joins do with an event that finds no row, where the statement says it."""
     for _, join, policy in joins_with_policy(step.query):
         yield f"an event without a row of {join.this.alias_or_name}: {MISSING[policy]}"
+    without = step.options.get("on.table.missing")
+    if step.reads and without in MISSING_TABLE:
+        yield f"while a table that it reads is not ready: {MISSING_TABLE[without]}"
 
 
 def _matching(step: Step, plan: Plan) -> str:

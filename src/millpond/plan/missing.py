@@ -60,13 +60,18 @@ def rewrite_missing(query: exp.Query) -> exp.Query:
     """The query with every 'on.missing' carried out; 'wait' is the flow's business, the kind of join decides after."""
     found = query.copy()
     for select, join, policy in list(joins_with_policy(found)):
-        if policy != "wait":
-            join.set("side", None if policy == "skip" else "LEFT")
-        if policy == "default":
-            _put_defaults(select, join)
-        elif policy == "fail":
-            _fail(select, join)
+        carry_out(select, join, policy)
     return found
+
+
+def carry_out(select: exp.Select, join: exp.Join, policy: str) -> None:
+    """Make a join of a SELECT do what a policy says, in place."""
+    if policy != "wait":
+        join.set("side", None if policy == "skip" else "LEFT")
+    if policy == "default":
+        _put_defaults(select, join)
+    elif policy == "fail":
+        _fail(select, join)
 
 
 def _put_defaults(select: exp.Select, join: exp.Join) -> None:

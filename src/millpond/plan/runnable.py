@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from millpond import registry
 from millpond.errors import MillpondError, Place, Problem, Severity
+from millpond.plan.absent import DEFAULTS, NULLS
 from millpond.plan.functions import has_aggregate
 from millpond.plan.missing import joins_with_policy
 from millpond.plan.model import Plan, Step, StepKind
@@ -173,8 +174,14 @@ def _backends(plan: Plan) -> Iterator[tuple[Place, str]]:
 def _missing_tables(plan: Plan) -> Iterator[tuple[Place, str]]:
     for step in _steps(plan):
         wish = step.options.get("on.table.missing")
-        if wish in ("skip", "nulls", "default"):
-            yield step.place, f"'on.table.missing' = '{wish}'"
+        if wish in (NULLS, DEFAULTS) and not all(map(_starts_from_batch, step.query.find_all(exp.Select))):
+            yield step.place, f"'on.table.missing' = '{wish}' in a join that does not start from the stream"
+
+
+def _starts_from_batch(select: exp.Select) -> bool:
+    """Whether the batch, where a SELECT joins it with something, comes first."""
+    from_, joins = select.args.get("from_"), select.args.get("joins") or ()
+    return not any(_has_batch(join.this) for join in joins) or (from_ is not None and _has_batch(from_.this))
 
 
 NOT_YET = (
@@ -188,5 +195,5 @@ NOT_YET = (
     NotYet("tables without a name over sources that are only followed", _loads),
     NotYet("sinks", _sinks),
     NotYet("backends", _backends),
-    NotYet("statements that go on without a table", _missing_tables),
+    NotYet("some statements that go on without a table", _missing_tables),
 )

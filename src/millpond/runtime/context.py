@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
@@ -11,9 +11,11 @@ from pyspark.sql import SparkSession
 from millpond.contracts.sink import Sink
 from millpond.contracts.table import Store
 from millpond.errors import Problem
-from millpond.plan.model import Plan, SourcePlan, TableKind, TablePlan
+from millpond.plan.flows import writes
+from millpond.plan.model import FlowPlan, Plan, SourcePlan, TableKind, TablePlan
 from millpond.runtime.access import Exchange
 from millpond.runtime.dead_letters import Letters
+from millpond.runtime.progress import READY, STALE
 from millpond.runtime.state import StateFolder
 
 
@@ -49,6 +51,23 @@ class Context:
                 found.append(table)
                 touched.add(table.name.lower())
         return tuple(found)
+
+    def missing(self, tables: Iterable[str]) -> tuple[str, ...]:
+        """The tables among these, and behind the views among these, that cannot be read yet; in lower case."""
+        return tuple(sorted(n for n in self.inputs_of(set(tables)) if not self._is_usable(n)))
+
+    def _is_usable(self, name: str) -> bool:
+        return name not in self.held and self.table_states.get(name, READY) in (READY, STALE)
+
+    def own_tables(self, flow: FlowPlan) -> set[str]:
+        """What a flow fills itself, and what those fill that wait for it in turn; in lower case."""
+        found, size = set(writes(flow)), -1
+        while len(found) > size:
+            size = len(found)
+            for other in self.plan.flows:
+                if found & self.inputs_of(set(other.reads)):
+                    found |= writes(other)
+        return found
 
     def inputs_of(self, tables: set[str]) -> set[str]:
         """These tables and all that their views read, in lower case."""

@@ -17,8 +17,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from millpond.contracts.sink import Mark
 from millpond.contracts.source import StreamReader
 from millpond.errors import FlowError, MillpondError
-from millpond.plan.model import FlowPlan, SourcePlan, Step, StepKind
+from millpond.plan.model import FlowPlan, SourcePlan, Step, StepKind, TableKind
 from millpond.registry import find
+from millpond.runtime.absence import Absence
 from millpond.runtime.access import Views, arrow_frame
 from millpond.runtime.announcing import announce, publish
 from millpond.runtime.batch import Batch, read_batch
@@ -30,8 +31,20 @@ from millpond.runtime.dead_letters import Letters
 from millpond.runtime.idle import Idle, windowed
 from millpond.runtime.joining import JoinReader
 from millpond.runtime.ledger import FlowEntry, flow_entry, flow_key, require_agreement
+from millpond.runtime.opening import Opening
 from millpond.runtime.preparing import join_sides
-from millpond.runtime.progress import FAILED, FINISHED, RUNNING, STOPPED, WAITING, Meter
+from millpond.runtime.progress import (
+    FAILED,
+    FINISHED,
+    LOADING,
+    READY,
+    RETRYING,
+    RUNNING,
+    STALE,
+    STOPPED,
+    WAITING,
+    Meter,
+)
 from millpond.runtime.spark_errors import translate
 from millpond.runtime.steps import run_step
 from millpond.runtime.telling import tell_closed
@@ -45,8 +58,8 @@ class Stopping(Exception):
 
 
 class Flow:
-    """States: waiting -> running -> finished (caught up, `--once`) | stopped | failed. Batches come from one thread at
-    a time; `stop` lets the batch under way end first."""
+    """States: waiting | retrying -> running -> finished (caught up, `--once`) | stopped | failed. Batches come from one
+    thread at a time; `stop` lets the batch under way end first."""
 
     def __init__(self, plan: FlowPlan, context: Context) -> None:
         self.plan = plan
@@ -60,12 +73,16 @@ class Flow:
         self._views: Views | None = None
         self._gate = threading.Lock()
         self._stopping = False
+        # While it catches up, nobody else polls it.
+        self.goes_on = False
         self._fed = threading.Event()
         self.writes = self._tables_written()
         # One at a time: a batch, or windows of a silent stream that close.
         self._turn = threading.Lock()
         self._idle = Idle(plan)
         self._waiting = Waiting(plan, context.store)
+        self.opening = Opening(self.source)
+        self._absence = Absence(plan, context)
 
     @property
     def folder(self) -> str:
@@ -79,22 +96,46 @@ class Flow:
         views = {v.name for v in self._context.views_of(written)}
         return tuple(sorted(n.lower() for n in written | companions | views | {DEAD_LETTERS}))
 
-    def open(self) -> None:
-        """Open the source, once; raises when it is not there, or when checkpoint and tables do not belong together."""
+    def open(self) -> bool:
+        """Open the source, once; False while it is not there but looked for. Raises when it is not there, or when
+        checkpoint and tables do not belong together."""
         if self.reader is not None:
-            return
+            return True
         folder = self._context.state.flow(self.plan.id)
         folder.mkdir(parents=True, exist_ok=True)
         require_agreement(self.plan, flow_entry(self._context.store, self.plan.id), folder / "checkpoint")
         if self.plan.join is not None:
             sides = join_sides(self._context, self.plan.join)
             self.reader = JoinReader(self._context, self.plan, sides)
-            return
-        plugin = find("source", self.source.type)
-        self.reader = self.opened()
-        if plugin.await_ready is not None:
-            plugin.await_ready(self.reader, self._context.spark(), self._context.stopping)
+            return True
+        self.reader = self.opening.attempt(self._required)
+        if self.reader is None:
+            self.state = RETRYING
+            self.tell_tables(RETRYING)
+            return False
         self._idle.heard(flow_entry(self._context.store, self.plan.id).watermark)
+        return True
+
+    def _required(self) -> StreamReader:
+        """The source's reader, if the source is there."""
+        reader, plugin = self.opened(), find("source", self.source.type)
+        if plugin.require is not None:
+            plugin.require(reader, self._context.spark())
+        return reader
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether its source is still looked for."""
+        return self.opening.is_pending
+
+    def tell_tables(self, state: str) -> None:
+        """The tables that it keeps by their definition are as far as it is; what they hold already stays usable."""
+        before = flow_entry(self._context.store, self.plan.id).batch >= 0
+        for step in self.plan.steps:
+            table = self._context.plan.table(step.target)
+            if table is not None and table.kind is TableKind.AGGREGATE:
+                usable = before and state != READY
+                self._context.table_states[table.name.lower()] = STALE if usable else state
 
     def opened(self) -> StreamReader:
         """The source's reader, without waiting until there is something to read."""
@@ -114,6 +155,7 @@ class Flow:
         """Take what the source holds now, then return; `drain`: a bounded source gives all it has."""
         assert self.reader is not None
         self.state = RUNNING
+        self.tell_tables(LOADING)
         try:
             self.reader.poll(final=drain)
         except MillpondError as error:
@@ -128,11 +170,14 @@ class Flow:
             self._failed(error)
         if self.state == RUNNING:
             self.state = FINISHED
+            self.tell_tables(READY)
+        self._absence.tell()
 
     def start(self) -> None:
         """Go on from here until stopped."""
         self.state = RUNNING
         self._start(once=False)
+        self.goes_on = True
 
     def _start(self, *, once: bool) -> None:
         assert self.reader is not None
@@ -146,7 +191,7 @@ class Flow:
 
     def poll(self) -> None:
         """Let the source look for new records, unless the flow still works on what it was given."""
-        if self.reader is None or self.state != RUNNING or self._fed.is_set():
+        if self.reader is None or not self.goes_on or self.state != RUNNING or self._fed.is_set():
             return
         try:
             if self.reader.poll():
@@ -159,7 +204,7 @@ class Flow:
     def watch(self) -> None:
         """Notice that Spark ended the query by itself."""
         query = self._query
-        if self.state == RUNNING and query is not None and not query.isActive and not self._stopping:
+        if self.goes_on and self.state == RUNNING and query is not None and not query.isActive and not self._stopping:
             self._failed(query.exception() or FlowError("MP705", "Spark ended the flow."))
 
     def stop(self) -> None:
@@ -168,8 +213,9 @@ class Flow:
         with self._gate:
             if self._query is not None and self._query.isActive:
                 self._query.stop()
-        if self.state in (RUNNING, WAITING):
+        if self.state in (RUNNING, WAITING, RETRYING):
             self.state = STOPPED
+        self._absence.tell()
 
     def _on_batch(self, raw: DataFrame, batch_id: int) -> None:
         # Batches of a flow never overlap, so only `stop` can hold the gate; waiting for it here would block both.
@@ -306,6 +352,8 @@ class Flow:
         publish(self._context, [*staged, *changes])
 
     def _run_step(self, run: BatchRun, step: Step) -> None:
+        if self._absence.skips(run, step):
+            return
         savepoint = run.work.tx.savepoint()
         run = replace(run, letters=run.letters.of(self.plan, step))
         try:
@@ -344,8 +392,9 @@ class Flow:
         return self.state == FAILED and any(s.options.get("on.error") == "stop-app" for s in self.plan.steps)
 
     def fail(self, error: MillpondError) -> None:
-        """The flow cannot begin, or go on."""
+        """The flow cannot begin, or go on; tables that it has begun to fill are stale."""
         self.error = error.at(self.source.place)
+        self.tell_tables(FAILED if self.state in (WAITING, RETRYING) else STALE)
         self.state = FAILED
 
     def _failed(self, error: BaseException) -> None:

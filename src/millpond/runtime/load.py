@@ -19,14 +19,16 @@ from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
 from millpond.runtime.dead_letters import Letters
 from millpond.runtime.ledger import LOAD
-from millpond.runtime.progress import FAILED, LOADING, READY, STALE, Meter
+from millpond.runtime.opening import Opening
+from millpond.runtime.progress import FAILED, LOADING, READY, RETRYING, STALE, Meter
 from millpond.runtime.row_sets import conform
 from millpond.runtime.spark_errors import translate
 from millpond.runtime.work import Work
 
 
 class Loader:
-    """Loads one table, again whenever its source has changed. States: missing -> loading -> ready -> stale | failed."""
+    """Loads one table, again whenever its source has changed. States: missing -> retrying ->
+    loading -> ready -> stale | failed."""
 
     def __init__(self, plan: TablePlan, context: Context) -> None:
         assert plan.source is not None
@@ -35,7 +37,13 @@ class Loader:
         self.error: MillpondError | None = None
         self.meter = Meter()
         self.reader: TableReader | None = None
+        self.opening = Opening(self.source)
         self._context = context
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether its source is still looked for."""
+        return self.opening.is_pending
 
     @property
     def state(self) -> str:
@@ -53,15 +61,16 @@ class Loader:
         """Load if the source is not as it was at the last load; a failure is kept in `error`, never raised."""
         before = self.state
         try:
-            if self.reader is None:
-                folder = self._context.state.load(self.plan.name)
-                folder.mkdir(parents=True, exist_ok=True)
-                self.reader = find("source", self.source.type).open_table(self.source.spec, folder)
+            if self.reader is None and not self._open():
+                self._become(STALE if before in (READY, STALE) else RETRYING)
+                return
+            assert self.reader is not None
             fingerprint = self.reader.fingerprint()
             if self.plan.name.lower() in self._context.held:
                 return
             if self._context.store.get(LOAD + self.plan.name.lower()) != fingerprint:
-                self._become(LOADING)
+                # What was loaded before stays usable meanwhile.
+                self._become(before if before in (READY, STALE) else LOADING)
                 self._load(fingerprint)
             self.error = None
             self._become(READY)
@@ -69,6 +78,13 @@ class Loader:
             self.error = translate(error, self.plan.place)
             # What was loaded before stays usable, and says that it is not fresh.
             self._become(STALE if before in (READY, STALE) else FAILED)
+
+    def _open(self) -> bool:
+        folder = self._context.state.load(self.plan.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        plugin = find("source", self.source.type)
+        self.reader = self.opening.attempt(lambda: plugin.open_table(self.source.spec, folder))
+        return self.reader is not None
 
     def _load(self, fingerprint: str) -> None:
         assert self.reader is not None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import groupby
 
 import pyarrow as pa
 
 from millpond.contracts.sink import Mark
+from millpond.errors import MillpondError, Place, Severity
+from millpond.plan.absent import SKIP
 from millpond.plan.model import OneShot, Plan
 from millpond.runtime.access import Views, arrow_frame
 from millpond.runtime.announcing import announce, publish
@@ -15,8 +18,22 @@ from millpond.runtime.changes import RUNNERS as CHANGES
 from millpond.runtime.changes import change
 from millpond.runtime.context import Context
 from millpond.runtime.ledger import ONCE
+from millpond.runtime.readiness import Readiness, not_ready
+from millpond.runtime.spark_errors import translate
 from millpond.runtime.work import Work
-from millpond.sql.statements import CreateIndex, Describe, Drop, Explain, Show, Statement
+from millpond.sql.statements import (
+    CreateIndex,
+    Delete,
+    Describe,
+    Drop,
+    Explain,
+    Insert,
+    Name,
+    Show,
+    Statement,
+    Update,
+    Upsert,
+)
 
 
 class OneShots:
@@ -26,34 +43,85 @@ class OneShots:
         self._context = context
         self._views = views
         self._answer = answer
+        # Those that have run since this start; those that wait for a table, with an error once they cannot run.
+        self._done: set[str] = set()
+        self._held: dict[str, MillpondError | None] = {}
+        self._failed: set[str] = set()
 
-    def run(self, plan: Plan, *, late: bool = False, early: bool = False) -> int:
-        """Run those that have not run, in order; returns the rows changed. The first failure ends it and is raised."""
-        due = [shot for shot in plan.one_shots if shot.late is late and shot.early is early]
-        return sum(self._run_group(group) for group in _groups(due))
+    def run(self, plan: Plan, readiness: Readiness, *, late: bool = False, early: bool = False) -> None:
+        """Run those that have not run, in order. One that reads a table which is not ready is left for later, and so
+        is what comes after it and touches the same tables. The first failure ends it and is raised."""
+        held: set[str] = set()
+        for group in _groups(shot for shot in plan.one_shots if shot.late is late and shot.early is early):
+            if all(self._is_done(shot) for shot in group):
+                continue
+            touched = {name for shot in group for name in _tables(shot)}
+            missing = self._context.missing(a.table for shot in group for a in shot.reads)
+            if missing or touched & (held | self._context.held):
+                held |= touched
+                self._hold(group, missing, readiness)
+                continue
+            self._run_group(group)
+            for shot in group:
+                self._done.add(shot.id)
+                self._held.pop(shot.id, None)
 
-    def _run_group(self, group: tuple[OneShot, ...]) -> int:
-        due = [s for s in group if s.repeat or self._context.store.get(ONCE + s.id) is None]
-        if not due:
-            return 0
-        changed = 0
-        with self._context.store.begin() as tx:
-            work = Work(self._context, tx, self._views)
-            published: list[tuple[str, dict[str, object]]] = []
-            for shot in due:
-                changed += self._run(work, shot, published)
-                if not shot.repeat:
-                    staged = [{"sink": sink, "staged": what} for sink, what in published]
-                    tx.put(ONCE + shot.id, {"sinks": staged})
-            work.refresh()
-            told = announce(work, "once")
-            tx.commit()
+    def _is_done(self, shot: OneShot) -> bool:
+        """Whether it has run: since this start, or ever where it runs once only."""
+        return shot.id in self._done or (not shot.repeat and self._context.store.get(ONCE + shot.id) is not None)
+
+    def _hold(self, group: tuple[OneShot, ...], missing: tuple[str, ...], readiness: Readiness) -> None:
+        """Remember why statements do not run yet: it is a failure when their table cannot come any more."""
+        lost = [name for name in missing if readiness.is_lost(name)]
+        for shot in group:
+            error = not_ready("The statement reads", lost[0], readiness.state(lost[0]), shot.place) if lost else None
+            if error is not None and self._skips and self._held.get(shot.id) is None:
+                self._context.notices.append(replace(error.problems[0], severity=Severity.WARNING))
+            self._held[shot.id] = error
+
+    @property
+    def _skips(self) -> bool:
+        """Whether a statement whose table is lost is let be; it runs at a later start."""
+        return bool(self._context.plan.settings["on.table.missing"] == SKIP)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether one that could not run may still do so."""
+        return any(error is None for error in self._held.values())
+
+    @property
+    def errors(self) -> tuple[MillpondError, ...]:
+        """For those that cannot run any more."""
+        return () if self._skips else tuple(e for e in self._held.values() if e is not None)
+
+    def left(self, plan: Plan) -> tuple[Place, ...]:
+        """Where those stand that have not run; the one that failed is not among them."""
+        return tuple(s.place for s in plan.one_shots if not self._is_done(s) and s.id not in self._failed)
+
+    def _run_group(self, group: tuple[OneShot, ...]) -> None:
+        """Those of a transaction together; all of them fail when one does."""
+        place = group[0].place
+        try:
+            with self._context.store.begin() as tx:
+                published: list[tuple[str, dict[str, object]]] = []
+                work = Work(self._context, tx, self._views)
+                for shot in (s for s in group if not self._is_done(s)):
+                    place = shot.place
+                    self._run(work, shot, published)
+                    if not shot.repeat:
+                        staged = [{"sink": sink, "staged": what} for sink, what in published]
+                        tx.put(ONCE + shot.id, {"sinks": staged})
+                work.refresh()
+                told = announce(work, "once")
+                tx.commit()
+        except Exception as error:
+            self._failed = {shot.id for shot in group}
+            raise translate(error, place) from error
         for sink, what in published:
             self._context.sinks[sink].publish(what)
         publish(self._context, told)
-        return changed
 
-    def _run(self, work: Work, shot: OneShot, published: list[tuple[str, dict[str, object]]]) -> int:
+    def _run(self, work: Work, shot: OneShot, published: list[tuple[str, dict[str, object]]]) -> None:
         statement = shot.statement
         if isinstance(statement, CreateIndex):
             self._context.store.table(statement.table.text).create_index(*(c.text for c in statement.columns))
@@ -62,8 +130,7 @@ class OneShots:
         elif shot.sink is not None:
             self._write(work, shot, published)
         elif type(statement) in CHANGES:
-            return change(work, shot)
-        return 0
+            change(work, shot)
 
     def _write(self, work: Work, shot: OneShot, published: list[tuple[str, dict[str, object]]]) -> None:
         """A query over tables, or an answer about them, into a sink."""
@@ -76,6 +143,17 @@ class OneShots:
         staged = self._context.sinks[shot.sink].stage(rows, Mark(f"once-{shot.id}", 0, 0))
         if staged is not None:
             published.append((shot.sink, staged))
+
+
+def _tables(shot: OneShot) -> set[str]:
+    """The tables that a statement reads or changes, in lower case."""
+    found = {access.table.lower() for access in shot.reads}
+    statement = shot.statement
+    if isinstance(statement, Update | Delete | CreateIndex):
+        found.add(statement.table.key)
+    elif isinstance(statement, Insert | Upsert) and isinstance(statement.target, Name):
+        found.add(statement.target.key)
+    return found
 
 
 def _groups(shots: Iterable[OneShot]) -> Iterator[tuple[OneShot, ...]]:

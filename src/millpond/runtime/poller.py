@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from millpond.runtime.flow import Flow
 from millpond.runtime.load import Loader
 
 TICK_S = 0.02
-# How often a source that was empty is looked at for its first records.
-REVISIT_S = 1.0
 
 
 class Poller:
     """Started when all flows run side by side; ends when asked to, between two polls."""
 
-    def __init__(self, flows: Sequence[Flow], loaders: Sequence[Loader], revisit: Callable[[], None]) -> None:
+    def __init__(self, flows: Sequence[Flow], loaders: Sequence[Loader]) -> None:
         self._flows = flows
         self._loaders = loaders
-        self._revisit = revisit
         self._stop = threading.Event()
         self._due: dict[int, float] = {}
         self._thread = threading.Thread(target=self._run, name="millpond-poller", daemon=True)
@@ -42,10 +39,8 @@ class Poller:
                 if flow.reader is not None and self._is_due(id(flow), flow.reader.interval_s):
                     flow.poll()
             for loader in self._loaders:
-                if loader.plan.watch and self._is_due(id(loader), loader.interval_s):
+                if loader.plan.watch and not loader.is_pending and self._is_due(id(loader), loader.interval_s):
                     loader.load()
-            if self._is_due(0, REVISIT_S):
-                self._revisit()
 
     def _is_due(self, what: int, interval_s: float) -> bool:
         now = time.monotonic()

@@ -112,7 +112,9 @@ class Preparation:
 
     def _make(self, table: TablePlan) -> None:
         loaded = self._context.store.get(LOAD + table.name.lower()) is not None
-        self._context.table_states[table.name.lower()] = MISSING if table.source and not loaded else READY
+        known = self._context.table_states.get(table.name.lower(), MISSING)
+        if known == MISSING:
+            self._context.table_states[table.name.lower()] = MISSING if table.source and not loaded else READY
         if table.kind is TableKind.VIEW and self._context.store.get(VIEW + table.name.lower()) is None:
             self._context.new_views.add(table.name.lower())
         # The definition is written last: without it a crash came in between, and everything is made that is missing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from millpond.contracts.source import SourceStatus, without_identity
 from millpond.contracts.table import Table
@@ -82,7 +83,8 @@ def _sources(flows: Sequence[Flow], loaders: Sequence[Loader]) -> list[SourcePro
     found: dict[str, SourceProgress] = {}
     users: list[Flow | Loader] = [*flows, *loaders]
     for user in users:
-        status = user.reader.status() if user.reader is not None else SourceStatus("missing", "not_found")
+        status = user.reader.status() if user.reader is not None else user.opening.status()
+        status = replace(status, retries=status.retries + user.opening.retries) if user.reader is not None else status
         found.setdefault(user.source.id, _source(user.source, status, user.meter.rows))
     return list(found.values())
 

@@ -6,7 +6,7 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -14,34 +14,32 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from sqlglot import exp
 
-from millpond.contracts.source import Found
 from millpond.contracts.table import Transaction
-from millpond.errors import FlowError, MillpondError, TableError
-from millpond.plan.model import FlowPlan, Plan, SourcePlan, TableKind
-from millpond.registry import find
+from millpond.errors import MillpondError, TableError
+from millpond.plan.model import Plan
 from millpond.runtime.access import Exchange, Views
-from millpond.runtime.announcing import announce, publish
 from millpond.runtime.asking import ask
 from millpond.runtime.context import Context
 from millpond.runtime.evaluate import spark_fallback
-from millpond.runtime.flow import Flow
 from millpond.runtime.jars import session_conf
 from millpond.runtime.joining import relay_sinks
-from millpond.runtime.ledger import CHANGES, VIEW
-from millpond.runtime.load import Loader
 from millpond.runtime.one_shots import OneShots
-from millpond.runtime.planning import discover_local
 from millpond.runtime.poller import Poller
 from millpond.runtime.preparing import Preparation
-from millpond.runtime.progress import FAILED, FINISHED, WAITING, AppProgress
+from millpond.runtime.progress import FAILED, AppProgress
 from millpond.runtime.reporting import progress_of
 from millpond.runtime.session import adopt_session, build_session
 from millpond.runtime.sinks import open_sinks, recover_sinks
+from millpond.runtime.spark_errors import translate
+from millpond.runtime.starting import Replan, Start
 from millpond.runtime.state import open_state
 from millpond.runtime.transaction import refuse_defined
 from millpond.runtime.work import Work
 from millpond.sql.statements import Select, Statement
 from millpond.tables.store import open_store
+
+# How often what could not begin is tried again; sources are looked for at their own pace.
+ROUND_S = 0.1
 
 
 class Running:
@@ -54,9 +52,8 @@ class Running:
         state: Path | None,
         session: SparkSession | None,
         output: TextIO | None,
-        replan: Callable[[Mapping[str, Found]], Plan],
+        replan: Replan,
     ) -> None:
-        self.plan = plan
         self.state = "starting"
         self._started_at = time.monotonic()
         self._session = session
@@ -72,28 +69,32 @@ class Running:
         self.context.notices.extend(store.problems)
         store.before_commit = self._refresh_after
         self.views = Views(self.spark, self.context.exchange, "mp_app")
-        self.flows = [Flow(flow, self.context) for flow in plan.flows]
-        self.loaders = [Loader(t, self.context) for t in plan.tables if t.source is not None and t.query is not None]
         self._one_shots = OneShots(self.context, self.views, self._answer)
+        self.start = Start(self.context, self._one_shots, self.views, replan)
+        self.flows, self.loaders = self.start.flows, self.start.loaders
         self._output = output or sys.stdout
         self._poller: Poller | None = None
         self._prepared = False
-        self._replan = replan
-        # What was seen of sources on the network, by their ids.
-        self._found: dict[str, Found] = {}
+        self._failure: MillpondError | None = None
+        self._starter = threading.Thread(target=self._bring_up, name="millpond-starter", daemon=True)
         self._numbers = itertools.count()
+
+    @property
+    def plan(self) -> Plan:
+        """The plan, with the columns that were found while it ran."""
+        return self.context.plan
 
     def spark(self) -> SparkSession:
         """The session, started at the first call."""
         with self._session_lock:
             if self._session is None:
-                settings = self.plan.settings
+                settings = self.context.plan.settings
                 self._session = build_session(
                     master=settings["master"],
                     ui=settings["spark.ui"],
                     time_zone=settings["time.zone"],
                     log_file=self.context.state.spark_log,
-                    extra={**session_conf(self.plan), **settings.starting("spark.conf.")},
+                    extra={**session_conf(self.context.plan), **settings.starting("spark.conf.")},
                 )
             elif self._brought:
                 self._session = adopt_session(self._session)
@@ -115,7 +116,7 @@ class Running:
         """Make the tables and open the sinks; once."""
         if self._prepared:
             return
-        self._one_shots.run(self.plan, early=True)
+        self._one_shots.run(self.plan, self.start.readiness, early=True)
         Preparation(self.context, accept=accept).prepare()
         self.context.sinks.update(open_sinks(self.plan, self._output, json=self.plan.settings["json"]))
         self.context.sinks.update(relay_sinks(self.context))
@@ -123,44 +124,25 @@ class Running:
         self._prepared = True
 
     def start_up(self, *, drain: bool) -> None:
-        """Load tables, run one-shot statements, let flows catch up one after another, then the late statements."""
+        """Load tables, run one-shot statements, let flows catch up one after another, then the late statements. With
+        `drain` what hangs on a source that is not there is waited for, as long as that source is looked for."""
         self.state = "loading"
-        self._look_around()
-        for loader in self.loaders:
-            loader.load()
-        self._fill_views()
-        self._tell_tables()
-        self._one_shots.run(self.plan)
+        self.start.load()
         self.state = "catching up"
-        for flow in self.flows:
-            if not self.context.stopping.is_set() and not any(other.stops_app for other in self.flows):
-                self._catch_up(flow, drain=drain)
+        self.start.catch_up(drain=drain)
+        while drain and self.start.is_looking and not self.context.stopping.wait(ROUND_S):
+            self._round(drain=True)
+        if drain:
+            # Nothing can come any more, so no statement waits any longer.
+            self.start.readiness.end_waiting()
+            self._round(drain=True)
         for flow in self.flows if drain else ():
             flow.wait_out()
-        if not self.context.stopping.is_set():
-            self._one_shots.run(self.plan, late=True)
+        self.start.finish()
 
-    def _look_around(self) -> None:
-        """Find the columns of sources on the network that nobody declared, and plan with them."""
-        unknown = [s for s in self.plan.sources if s.columns is None]
-        # Every one is looked at, not only the first that is seen.
-        seen = [self._sees(s, wait=True) for s in unknown]
-        if not any(seen):
-            return
-        self.plan = self.context.plan = self._replan(self._found)
-        Preparation(self.context, accept=False).prepare()
-        self.flows[:] = [Flow(flow, self.context) for flow in self.plan.flows]
-        self.loaders[:] = [Loader(t, self.context) for t in self.plan.tables if t.source and t.query is not None]
-
-    def _sees(self, source: SourcePlan, *, wait: bool) -> bool:
-        """Whether the columns of a source can be seen now."""
-        plugin = find("source", source.type)
-        if plugin.sample is None:
-            return discover_local(plugin, source.spec).columns is not None
-        found = plugin.sample(source.spec, self.spark(), wait)
-        if found.columns is not None:
-            self._found[source.spec.id] = found
-        return found.columns is not None
+    def _round(self, *, drain: bool) -> None:
+        self.start.load()
+        self.start.catch_up(drain=drain)
 
     def _refresh_after(self, tx: Transaction) -> None:
         """Views follow what a user changes through a table, in the same commit; MP214 for one defined by a query."""
@@ -178,106 +160,31 @@ class Running:
         finally:
             views.drop()
 
-    def _fill_views(self) -> None:
-        """Views that are new are computed for the first time; the others followed every change."""
-        new = [t for t in self.plan.tables if t.kind is TableKind.VIEW and t.name.lower() in self.context.new_views]
-        if not new:
-            return
-        with self.context.store.begin() as tx:
-            work = Work(self.context, tx, self.views)
-            for view in new:
-                work.mark_view_stale(view.name)
-            work.refresh()
-            for view in new:
-                tx.put(VIEW + view.name.lower(), True)
-            tx.commit()
-        self.context.new_views.clear()
-
-    def _tell_tables(self) -> None:
-        """What a new CHANGES statement finds in its table counts as inserted."""
-        if all(self.context.store.get(CHANGES + c.id) for c in self.plan.changes):
-            return
-        with self.context.store.begin() as tx:
-            told = announce(Work(self.context, tx, self.views), "start")
-            tx.commit()
-        publish(self.context, told)
-
-    def _catch_up(self, flow: Flow, *, drain: bool) -> None:
-        failed = [n for n in self.context.inputs_of(set(flow.plan.reads)) if self.context.table_states.get(n) == FAILED]
-        if failed:
-            flow.fail(_unready(flow.plan, failed[0]))
-            return
-        try:
-            flow.open()
-        except MillpondError as error:
-            flow.fail(error)
-            return
-        if self._is_held(flow):
-            return
-        flow.catch_up(drain=drain)
-
-    def _is_held(self, flow: Flow) -> bool:
-        """Whether it hangs on a source whose columns are not known yet."""
-        inputs = self.context.inputs_of(set(flow.plan.reads)) | {s.target.lower() for s in flow.plan.steps}
-        sources = [self.plan.source(id_) for id_ in (flow.plan.source, *flow.plan.joined)]
-        return any(s.columns is None for s in sources) or bool(inputs & self.context.held)
-
-    def revisit(self) -> None:
-        """Plan anew when a source that was empty has records now, and start what waited for its columns."""
-        users: list[Flow | Loader] = [*self.flows, *self.loaders]
-        waiting = [user.source for user in users if user.source.columns is None]
-        seen = [self._sees(s, wait=False) for s in waiting]
-        if not any(seen):
-            return
-        try:
-            self.plan = self.context.plan = self._replan(self._found)
-        except MillpondError as error:
-            for flow in self.flows:
-                if flow.state == WAITING:
-                    flow.fail(error)
-            return
-        Preparation(self.context, accept=False).prepare()
-        for loader in self._renewed_loaders():
-            loader.load()
-        for flow in self._renewed_flows():
-            self._catch_up(flow, drain=False)
-            if flow.state == FINISHED:
-                flow.start()
-
-    def _renewed_loaders(self) -> list[Loader]:
-        """Loaders of tables that could not be made before, in place of the old ones."""
-        found = []
-        for place, loader in enumerate(self.loaders):
-            table = self.plan.table(loader.plan.name)
-            if loader.source.columns is None and table is not None and table.name.lower() not in self.context.held:
-                self.loaders[place] = Loader(table, self.context)
-                found.append(self.loaders[place])
-        return found
-
-    def _renewed_flows(self) -> list[Flow]:
-        """Flows that waited and need not wait any longer, in place of the old ones."""
-        found = []
-        plans = {flow.id: flow for flow in self.plan.flows}
-        for place, flow in enumerate(self.flows):
-            renewed = Flow(plans[flow.plan.id], self.context) if flow.plan.id in plans else flow
-            if flow.state == WAITING and not self._is_held(renewed):
-                self.flows[place] = renewed
-                found.append(renewed)
-        return found
-
     def go_on(self) -> None:
-        """All flows that caught up run side by side from now on."""
+        """All flows that caught up run side by side from now on; the others when they can."""
         self.state = "running"
-        for flow in self.flows:
-            if flow.state == FINISHED:
-                flow.start()
-        self._poller = Poller(self.flows, self.loaders, self.revisit)
+        self._poller = Poller(self.flows, self.loaders)
+        for flow in self.start.started():
+            flow.start()
         self._poller.start()
+        if self.start.is_pending:
+            self._starter.start()
+
+    def _bring_up(self) -> None:
+        """In a thread of its own: start what could not be started at first."""
+        while self.start.is_pending and not self.context.stopping.wait(ROUND_S):
+            try:
+                self._round(drain=False)
+                for flow in self.start.started():
+                    flow.start()
+                self.start.finish()
+            except Exception as error:
+                self._failure = translate(error)
+                return
 
     @property
     def failures(self) -> tuple[MillpondError, ...]:
-        errors = [loader.error for loader in self.loaders] + [flow.error for flow in self.flows]
-        return tuple(e for e in errors if e is not None)
+        return (*self.start.failures, *((self._failure,) if self._failure is not None else ()))
 
     @property
     def ended(self) -> bool:
@@ -285,11 +192,13 @@ class Running:
         if any(flow.stops_app for flow in self.flows):
             return True
         watched = any(loader.plan.watch and loader.error is None for loader in self.loaders)
-        return bool(self.failures) and not watched and all(flow.state == FAILED for flow in self.flows)
+        going = watched or self._starter.is_alive()
+        return bool(self.failures) and not going and all(flow.state == FAILED for flow in self.flows)
 
     @property
     def ready(self) -> bool:
-        return self.state == "running" and all(flow.state != WAITING for flow in self.flows)
+        begun = all(flow.goes_on or flow.state == FAILED for flow in self.flows)
+        return self.state == "running" and begun and not self.start.is_pending
 
     def stop(self) -> None:
         """Let the batches under way end, then stop; a flow that has not begun is not begun."""
@@ -297,6 +206,8 @@ class Running:
         self.state = "stopping"
         if self._poller is not None:
             self._poller.stop()
+        if self._starter.is_alive():
+            self._starter.join()
         for flow in self.flows:
             flow.stop()
 
@@ -315,11 +226,3 @@ class Running:
 
     def _answer(self, statement: Statement) -> pa.Table:
         return ask(statement, self.plan, self.context.store, self.progress())
-
-
-def _unready(flow: FlowPlan, table: str) -> FlowError:
-    place = next((s.place for s in flow.steps if table in {a.table.lower() for a in s.reads}), None)
-    hint = f"See why '{table}' failed; the flow starts when it can be loaded."
-    return FlowError(
-        "MP703", f"The flow '{flow.name}' reads the table '{table}', which has failed.", place=place, hint=hint
-    )

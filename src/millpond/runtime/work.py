@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from millpond.contracts.table import Transaction, WriteTable
+from millpond.plan.absent import Absent, without_tables
 from millpond.plan.model import BATCH, Access, TablePlan
 from millpond.runtime.access import Views
 from millpond.runtime.context import Context
@@ -36,6 +37,8 @@ class Work:
         # Set by a flow for each batch and statement: whose keys may be looked up, and how the planner wants to read.
         self.lookups: Lookups | None = None
         self.reads: tuple[Access, ...] = ()
+        # Tables that are not there yet, and what the statement does without them.
+        self.absent = Absent()
 
     def table(self, name: str) -> WriteTable:
         return self.tx.table(name)
@@ -67,6 +70,8 @@ class Work:
         self, query: exp.Query, batch: DataFrame | None = None, given: Mapping[str, DataFrame] | None = None
     ) -> DataFrame:
         """A query over the batch, relations that are given, and tables as they are now in this transaction."""
+        if self.absent.tables:
+            query = without_tables(query, self.absent)
         frames = {**(given or {}), **({BATCH: batch} if batch is not None else {})}
         self.refresh({n for n in tables_of(query) if n not in frames})
         if self.lookups is not None and BATCH in frames:

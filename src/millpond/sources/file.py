@@ -14,6 +14,7 @@ from millpond.contracts.source import (
     HIDDEN_SOURCE,
     Found,
     Mode,
+    Patience,
     SourcePlugin,
     SourceSpec,
     StreamReader,
@@ -79,6 +80,12 @@ def validate(spec: SourceSpec) -> str | None:
     return None
 
 
+def patience(spec: SourceSpec) -> Patience:
+    from millpond.sources.files import looking
+
+    return looking.patience(spec)
+
+
 def discover(spec: SourceSpec) -> Found:
     return discover_columns(spec)
 
@@ -93,5 +100,6 @@ PLUGIN = SourcePlugin(
     discover=discover,
     open_stream=open_stream,
     open_table=open_table,
+    patience=patience,
     validate=validate,
 )

@@ -7,7 +7,6 @@ entry, so a batch that comes again after a crash changes nothing. Order: partiti
 from __future__ import annotations
 
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING
 
 from millpond.contracts.source import (
@@ -19,6 +18,7 @@ from millpond.contracts.source import (
     HIDDEN_TIMESTAMP,
     Found,
     Mode,
+    Patience,
     SourcePlugin,
     SourceSpec,
     StreamReader,
@@ -111,17 +111,23 @@ def open_stream(spec: SourceSpec, folder: Path) -> StreamReader:
     return KafkaStream(spec, folder)
 
 
-def await_ready(reader: StreamReader, spark: SparkSession, stopping: Event) -> None:
+def patience(spec: SourceSpec) -> Patience:
+    from millpond.kafka.retry import Retry
+
+    return Patience(spec.values["topic.wait.timeout"] / 1_000_000, Retry.of(spec.values).delays())
+
+
+def require(reader: StreamReader, spark: SparkSession) -> None:
     from millpond.sources.topics.stream import KafkaStream
 
     assert isinstance(reader, KafkaStream)
-    reader.await_ready(spark, stopping)
+    reader.require(spark)
 
 
-def sample(spec: SourceSpec, spark: SparkSession, wait: bool) -> Found:
+def sample(spec: SourceSpec, spark: SparkSession) -> Found:
     from millpond.sources.topics import discovery
 
-    return discovery.sample(spec, spark, wait)
+    return discovery.sample(spec, spark)
 
 
 PLUGIN = SourcePlugin(
@@ -133,6 +139,7 @@ PLUGIN = SourcePlugin(
     counts_every_record=True,
     open_stream=open_stream,
     sample=sample,
-    await_ready=await_ready,
+    patience=patience,
+    require=require,
     validate=validate,
 )

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from millpond.errors import Problem
+from millpond.plan.absent import DEFAULTS
 from millpond.plan.bound import BoundSelect
 from millpond.plan.checks.subject import Subject
 from millpond.plan.columns import sentence
+from millpond.plan.context import Planned
 from millpond.sql.nodes import join_options
 from millpond.sql.statements import OptionEntry
 from millpond.suggest import did_you_mean
@@ -19,14 +21,16 @@ POLICY_OF = {"default.": "default", "wait.": "wait"}
 
 
 def check(subject: Subject) -> Iterator[Problem]:
-    for _, select in subject.selects():
+    for planned, select in subject.selects():
         for join in select.node.args.get("joins") or ():
-            yield from _join(subject, select, join)
+            yield from _join(subject, select, join, planned)
 
 
-def _join(subject: Subject, select: BoundSelect, join: exp.Join) -> Iterator[Problem]:
+def _join(subject: Subject, select: BoundSelect, join: exp.Join, planned: Planned) -> Iterator[Problem]:
     entries = join_options(join).entries
     policy = next((e.value.lower() for e in entries if e.name == "on.missing"), None)
+    if policy is None and planned.options.get("on.table.missing") == DEFAULTS:
+        policy = DEFAULTS
     item = next((i for i in select.scope.items if i.node is join.this), None)
     for entry in entries:
         wanted = next((p for start, p in POLICY_OF.items() if entry.name.startswith(start)), None)

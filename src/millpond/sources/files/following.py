@@ -21,7 +21,7 @@ from millpond.sources.files.batching import Batching, Kind
 from millpond.sources.files.choosing import contents_of, settled
 from millpond.sources.files.contents import Chunk, Contents, Opening
 from millpond.sources.files.letters import again, originals
-from millpond.sources.files.looking import Where, unreadable, wait_for
+from millpond.sources.files.looking import Where, require, unreadable
 from millpond.sources.files.positions import HEAD_BYTES, Fate, Position, Positions, Seen, head_of
 from millpond.sources.files.reading import Tail
 from millpond.sources.files.stillness import Clock, Stillness
@@ -50,7 +50,7 @@ class FileStream:
     def __init__(self, spec: SourceSpec, folder: Path, clock: Clock = time.monotonic) -> None:
         self._spec, self._clock = spec, clock
         self._where = Where.of(spec)
-        retries = wait_for(self._where, spec)
+        require(self._where, spec)
         self._positions = Positions()
         self._feed = Feed(folder, self._summary)
         entries = self._feed.recover()
@@ -67,7 +67,7 @@ class FileStream:
         self._caught_up = False
         self._look_s = 0.0
         self._problems: list[Problem] = []
-        self._status = SourceStatus(retries=retries)
+        self._status = SourceStatus()
 
     def stream(self, spark: SparkSession) -> DataFrame:
         return self._feed.stream(spark, self._contents.schema)

@@ -15,7 +15,7 @@ from millpond.sources.ddl import table_ddl
 from millpond.sources.feed import FeedWriter
 from millpond.sources.files.choosing import contents_of
 from millpond.sources.files.contents import Chunk, Contents
-from millpond.sources.files.looking import Where, missing, unreadable, wait_for
+from millpond.sources.files.looking import Where, missing, require, unreadable
 from millpond.sources.files.positions import Seen, head_of
 from millpond.sources.files.reading import Tail
 from millpond.sources.files.stillness import Clock, Stillness
@@ -34,7 +34,8 @@ class FileTable:
     def __init__(self, spec: SourceSpec, folder: Path, clock: Clock = time.monotonic) -> None:
         self._spec, self._folder = spec, folder / "load"
         self._where = Where.of(spec)
-        self._status = SourceStatus(retries=wait_for(self._where, spec))
+        require(self._where, spec)
+        self._status = SourceStatus()
         self._progress = Progress()
         self._counted: dict[str, tuple[Seen, str]] = {}
         self._still = Stillness(spec.values["watch.debounce"] / 1e6, clock)

@@ -1,14 +1,14 @@
-"""Finding a source's files: a single file, a folder or a pattern, waited for or made as the options say."""
+"""Finding a source's files: a single file, a folder or a pattern, made empty where the options say so."""
 
 from __future__ import annotations
 
 import glob
 import os
-import time
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
-from millpond.contracts.source import SourceSpec
+from millpond.contracts.source import Patience, SourceSpec
 from millpond.errors import SourceError
 from millpond.sources.files.formats import ending_format
 from millpond.sources.files.positions import Seen
@@ -75,20 +75,18 @@ def _seen(path: str) -> Seen | None:
     return None if os.path.isdir(path) else Seen.of(path, stat)
 
 
-def wait_for(where: Where, spec: SourceSpec) -> int:
-    """Wait until the source is there, as `file.wait.timeout` says, or make it empty if `file.create.empty` is set;
-    returns the tries. MP501 when it is not there in time."""
-    deadline = time.monotonic() + spec.values["file.wait.timeout"] / 1e6
-    tries = 0
-    while not where.there():
-        if spec.values["file.create.empty"]:
-            _create_empty(where, spec)
-            break
-        if time.monotonic() >= deadline:
-            raise missing(where, spec)
-        tries += 1
-        time.sleep(min(spec.values["file.retry.interval"] / 1e6, max(deadline - time.monotonic(), 0)))
-    return tries
+def require(where: Where, spec: SourceSpec) -> None:
+    """MP501 unless the source is there; it is made, empty, if `file.create.empty` is set."""
+    if where.there():
+        return
+    if not spec.values["file.create.empty"]:
+        raise missing(where, spec)
+    _create_empty(where, spec)
+
+
+def patience(spec: SourceSpec) -> Patience:
+    """How long files that are not there are looked for."""
+    return Patience(spec.values["file.wait.timeout"] / 1e6, repeat(spec.values["file.retry.interval"] / 1e6))
 
 
 def _create_empty(where: Where, spec: SourceSpec) -> None:

@@ -17,8 +17,8 @@ from millpond.kafka.avro import VALUE as AVRO_VALUE
 from millpond.kafka.avro import columns_of
 from millpond.schema import Column, Schema
 from millpond.sources.files.guessing import Guess, csv_guess, json_guess
+from millpond.sources.topics.looking import topics_there
 from millpond.sources.topics.reading import reader_options
-from millpond.sources.topics.waiting import Waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ Read = Callable[[bytes], dict[str, Guess]]
 WHOLE = {"raw": pa.string(), "text": pa.string(), "bytes": pa.binary()}
 
 
-def sample(spec: SourceSpec, spark: SparkSession, wait: bool) -> Found:
+def sample(spec: SourceSpec, spark: SparkSession) -> Found:
     """Never raises for a topic that is missing or empty."""
     keys = [n for n in spec.values.get("key") or () if n.lower() != "none"]
     if spec.values["format"] in WHOLE:
@@ -38,7 +38,7 @@ def sample(spec: SourceSpec, spark: SparkSession, wait: bool) -> Found:
 
         return Found(_with_keys(columns_of(decoder_of(spec).schema), keys))
     try:
-        topics = Waiting(address_of(spec.uri, spec.values), spec.values).topics(spark, wait=wait)
+        topics = topics_there(spark, address_of(spec.uri, spec.values), spec.values)
     except SourceError as error:
         return Found(missing=True, detail=error.problems[0].message)
     try:

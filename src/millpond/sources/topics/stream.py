@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +12,10 @@ from millpond.errors import Problem
 from millpond.kafka.address import address_of
 from millpond.kafka.client import connected
 from millpond.kafka.counting import counted
+from millpond.sources.topics.looking import topics_there
 from millpond.sources.topics.reading import reader_options
 from millpond.sources.topics.sizes import batch_size
 from millpond.sources.topics.starting import starting_offsets
-from millpond.sources.topics.waiting import Waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,14 +31,13 @@ class KafkaStream:
     def __init__(self, spec: SourceSpec, folder: Path) -> None:
         self._spec, self._folder = spec, folder
         self._address = address_of(spec.uri, spec.values)
-        self._waiting = Waiting(self._address, spec.values)
         self._topics: tuple[str, ...] = ()
         self._seen: Any = None
         self._rows = self._bad = self._skipped = 0
 
-    def await_ready(self, spark: SparkSession, stopping: threading.Event) -> None:
-        """Wait for the topics as the options say; when the columns are unknown, that was done to find them."""
-        self._topics = self._waiting.topics(spark, stopping, wait=self._spec.columns is not None)
+    def require(self, spark: SparkSession) -> None:
+        """Find the topics, or make them; MP501 when they are not there, MP506 when nobody answers."""
+        self._topics = topics_there(spark, self._address, self._spec.values)
 
     def stream(self, spark: SparkSession) -> DataFrame:
         options = reader_options(self._spec, self._topics)
@@ -85,12 +83,8 @@ class KafkaStream:
             self._seen = None
 
     def status(self) -> SourceStatus:
-        waiting = self._waiting
-        health = {"ready": "healthy", "missing": "not_found"}.get(waiting.state, "disconnected")
-        if waiting.state != "ready" and "no topic" in waiting.detail.lower():
-            health = "not_found"
-        detail = waiting.detail or (f"{self._skipped} messages without a value" if self._skipped else "")
-        return SourceStatus(waiting.state, health, self._rows, self._bad, waiting.retries, None, detail)
+        detail = f"{self._skipped} messages without a value" if self._skipped else ""
+        return SourceStatus(rows=self._rows, bad_records=self._bad, detail=detail)
 
     def problems(self) -> list[Problem]:
         return []

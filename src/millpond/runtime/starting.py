@@ -1,0 +1,221 @@
+"""Bringing an app up, in rounds: each does what can be done now, in one fixed order, and leaves the rest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import SparkSession
+
+from millpond.contracts.source import Found
+from millpond.errors import MillpondError
+from millpond.plan.flows import writes
+from millpond.plan.model import Plan, SourcePlan, TableKind
+from millpond.registry import find
+from millpond.runtime.access import Views
+from millpond.runtime.announcing import announce, publish
+from millpond.runtime.context import Context
+from millpond.runtime.flow import Flow
+from millpond.runtime.ledger import CHANGES, VIEW
+from millpond.runtime.load import Loader
+from millpond.runtime.one_shots import OneShots
+from millpond.runtime.planning import discover_local
+from millpond.runtime.preparing import Preparation
+from millpond.runtime.progress import FINISHED, MISSING, RETRYING, WAITING
+from millpond.runtime.readiness import Readiness, not_run
+from millpond.runtime.work import Work
+
+# How often a source that was empty is looked at for its first records.
+REVISIT_S = 1.0
+
+Replan = Callable[[Mapping[str, Found]], Plan]
+
+
+class Start:
+    """Tables load, one-shot statements run, flows catch up one after another. What hangs on a source that is not there
+    yet is taken up in a later round; used by one thread at a time."""
+
+    def __init__(self, context: Context, one_shots: OneShots, views: Views, replan: Replan) -> None:
+        self.flows = [Flow(flow, context) for flow in context.plan.flows]
+        self.loaders = _loaders(context)
+        self.readiness = Readiness(context, self._comes_again)
+        self._context = context
+        self._one_shots = one_shots
+        self._views = views
+        self._replan = replan
+        # What was seen of sources on the network, by their ids.
+        self._found: dict[str, Found] = {}
+        self._looked = 0.0
+        self._begun = False
+        # Under `--once` a table that has failed is not loaded again.
+        self._drain = False
+
+    def load(self) -> None:
+        """The tables, their views, and the one-shot statements."""
+        self._look()
+        for loader in self.loaders:
+            if not self._begun or loader.is_pending:
+                loader.load()
+        self._begun = True
+        self._fill_views()
+        self._tell_changes()
+        self._run_shots(late=False)
+
+    def catch_up(self, *, drain: bool) -> None:
+        """The flows that can begin, one after another."""
+        self._drain = drain
+        for flow in list(self.flows):
+            stopped = self._context.stopping.is_set() or any(other.stops_app for other in self.flows)
+            if flow.state in (WAITING, RETRYING) and not stopped:
+                self._catch_up(flow)
+
+    def finish(self) -> None:
+        """The statements that come after the flows."""
+        if not self._context.stopping.is_set():
+            self._run_shots(late=True)
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether a source that is not there is still looked for."""
+        users: list[Flow | Loader] = [*self.flows, *self.loaders]
+        return any(user.is_pending for user in users)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether something may still begin."""
+        return self.is_looking or any(f.state in (WAITING, RETRYING) for f in self.flows) or self._one_shots.is_pending
+
+    def _run_shots(self, *, late: bool) -> None:
+        try:
+            self._one_shots.run(self._context.plan, self.readiness, late=late)
+        except MillpondError as error:
+            waiting = [] if late else [f.plan.name for f in self.flows if f.state in (WAITING, RETRYING)]
+            raise not_run(error, self._one_shots.left(self._context.plan), waiting) from error
+
+    def _look(self) -> None:
+        """Find the columns of sources that nobody declared, and plan with them."""
+        if self._begun and time.monotonic() - self._looked < REVISIT_S:
+            return
+        self._looked = time.monotonic()
+        seen = [self._sees(source) for source in self._unknown()]
+        if not any(seen):
+            return
+        try:
+            self._context.plan = self._replan(self._found)
+        except MillpondError as error:
+            if not self._begun:
+                raise
+            for flow in self.flows:
+                if flow.state == WAITING:
+                    flow.fail(error)
+            return
+        Preparation(self._context, accept=False).prepare()
+        self._renew()
+
+    def _unknown(self) -> list[SourcePlan]:
+        """Sources without columns that something waits for; not those that are still looked for."""
+        if not self._begun:
+            return [s for s in self._context.plan.sources if s.columns is None]
+        flows = [f.source for f in self.flows if f.state == WAITING and not f.is_pending]
+        loaders = [loader.source for loader in self.loaders if not loader.is_pending]
+        return list({s.id: s for s in (*flows, *loaders) if s.columns is None}.values())
+
+    def _sees(self, source: SourcePlan) -> bool:
+        """Whether the columns of a source can be seen now."""
+        plugin = find("source", source.type)
+        if plugin.sample is None:
+            return discover_local(plugin, source.spec).columns is not None
+        found = plugin.sample(source.spec, self._spark())
+        if found.columns is not None:
+            self._found[source.spec.id] = found
+        return found.columns is not None
+
+    def _spark(self) -> SparkSession:
+        return self._context.spark()
+
+    def _renew(self) -> None:
+        """Flows and loaders of the new plan, in place of those that have not begun."""
+        if not self._begun:
+            self.flows[:] = [Flow(flow, self._context) for flow in self._context.plan.flows]
+            self.loaders[:] = _loaders(self._context)
+            return
+        plans = {flow.id: flow for flow in self._context.plan.flows}
+        for place, flow in enumerate(self.flows):
+            if flow.state in (WAITING, RETRYING) and flow.plan.id in plans:
+                self.flows[place] = Flow(plans[flow.plan.id], self._context)
+        for place, loader in enumerate(self.loaders):
+            table = self._context.plan.table(loader.plan.name)
+            if loader.source.columns is None and table is not None and table.name.lower() not in self._context.held:
+                self.loaders[place] = Loader(table, self._context)
+                self.loaders[place].load()
+
+    def _fill_views(self) -> None:
+        """Views that are new are computed for the first time; the others followed every change."""
+        views = [t for t in self._context.plan.tables if t.kind is TableKind.VIEW]
+        new = [t for t in views if t.name.lower() in self._context.new_views]
+        new = [t for t in new if not self._context.missing([t.name])]
+        if not new:
+            return
+        with self._context.store.begin() as tx:
+            work = Work(self._context, tx, self._views)
+            for view in new:
+                work.mark_view_stale(view.name)
+            work.refresh()
+            for view in new:
+                tx.put(VIEW + view.name.lower(), True)
+            tx.commit()
+        self._context.new_views -= {view.name.lower() for view in new}
+
+    def _tell_changes(self) -> None:
+        """What a new CHANGES statement finds in its table counts as inserted."""
+        if all(self._context.store.get(CHANGES + c.id) for c in self._context.plan.changes):
+            return
+        with self._context.store.begin() as tx:
+            told = announce(Work(self._context, tx, self._views), "start")
+            tx.commit()
+        publish(self._context, told)
+
+    def _catch_up(self, flow: Flow) -> None:
+        try:
+            if not flow.open():
+                return
+            if self._is_held(flow) or not self.readiness.may_begin(flow.plan) or self._comes_later(flow):
+                flow.state = WAITING
+                flow.tell_tables(MISSING)
+                return
+        except MillpondError as error:
+            flow.fail(error)
+            return
+        flow.catch_up(drain=self._drain)
+
+    def _is_held(self, flow: Flow) -> bool:
+        """Whether it hangs on a source whose columns are not known yet."""
+        sources = [self._context.plan.source(id_) for id_ in (flow.plan.source, *flow.plan.joined)]
+        return any(s.columns is None for s in sources) or bool(writes(flow.plan) & self._context.held)
+
+    def _comes_later(self, flow: Flow) -> bool:
+        """Under `--once` a flow comes after those that feed it, also when the source of one is looked for."""
+        if not self._drain:
+            return False
+        needs = self._context.inputs_of(set(flow.plan.reads)) - writes(flow.plan)
+        looking = [other.plan for other in self.flows if other.is_pending]
+        feeding = any(needs & writes(other) for other in looking)
+        return feeding or any(s.target.startswith(f"{flow.plan.id}:") for other in looking for s in other.steps)
+
+    def _comes_again(self, table: str) -> bool:
+        """Whether a table that has failed is loaded again while the app runs."""
+        return not self._drain and any(x.plan.watch and x.plan.name.lower() == table for x in self.loaders)
+
+    @property
+    def failures(self) -> tuple[MillpondError, ...]:
+        errors = [loader.error for loader in self.loaders] + [flow.error for flow in self.flows]
+        return (*(e for e in errors if e is not None), *self._one_shots.errors)
+
+    def started(self) -> list[Flow]:
+        """The flows that have caught up and do not run yet."""
+        return [flow for flow in self.flows if flow.state == FINISHED]
+
+
+def _loaders(context: Context) -> list[Loader]:
+    tables = [t for t in context.plan.tables if t.source is not None and t.query is not None]
+    return [Loader(table, context) for table in tables]
