@@ -212,6 +212,10 @@ class Transaction(Protocol):
     def rollback_to(self, savepoint: Any) -> None:
         """Undo everything since the savepoint."""
 
+    def hold(self, names: Sequence[str], reads: Sequence[str] = ()) -> None:
+        """Called before computing what follows from the changes: lock tables to the end of the transaction, with those
+        changed so far. MP405 when one of them, or of `reads`, was changed since the transaction began."""
+
     def commit(self) -> None:
         """One log record, one fsync, then all new versions visible at once. ConflictError MP405 when another
         transaction changed or added the same rows first; nothing is done then. MP805 when the disk refuses."""
@@ -229,6 +233,10 @@ class Store(Protocol):
 
     # What every transaction does at the start of its commit, those that one call of a table makes included.
     before_commit: Callable[[Transaction], None] | None
+
+    # The tables that follow the changes of a table in the same commit (views): a call that changes the one table locks
+    # them too, before it looks at anything, so that two such calls come one after another.
+    followers: Callable[[str], Sequence[str]] | None
 
     states: dict[str, str]
 

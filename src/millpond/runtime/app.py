@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -224,30 +224,36 @@ class App:
             raise SqlError.of(script.problems)
         if any(isinstance(statement, DEFINITIONS) for statement in script.statements):
             return sum(self._execute_one(statement) for statement in script.statements)
-        with self.transaction() as tx:
+        with self._transaction(script.statements) as tx:
             return tx.execute(sql)
 
     def _execute_one(self, statement: Statement) -> int:
         """One statement of a text that has definitions in it."""
         if not isinstance(statement, DEFINITIONS):
-            with self.transaction() as tx:
+            with self._transaction((statement,)) as tx:
                 return tx.execute(statement.text)
         store = self._open().context.store
         define(statement, store, self.plan, lambda sql: bind_against(store, sql, self.plan.settings))
         return 0
 
+    def transaction(self) -> AbstractContextManager[AppTransaction]:
+        """Several changes that become visible together, or not at all when the block raises. MP405 at its end when
+        another transaction changed the same rows first, or what a view over them reads: then try it again."""
+        return self._transaction(())
+
     @contextmanager
-    def transaction(self) -> Iterator[AppTransaction]:
-        """Several changes that become visible together, or not at all when the block raises."""
+    def _transaction(self, known: Sequence[Statement]) -> Iterator[AppTransaction]:
+        """A transaction; one whose statements are all known holds their tables from the start and never conflicts."""
         running = self._open()
         context = running.context
         views = running.own_views()
         try:
-            with context.store.begin() as tx:
+            with context.store.begin(locks=context.written_by(known)) as tx:
                 work = Work(context, tx, views)
                 user = AppTransaction(tx, work, lambda sql: bind_against(context.store, sql, self.plan.settings))
                 yield user
                 user.refuse_defined(self.plan)
+                work.hold_views()
                 work.follow(tx.changed())
                 work.refresh()
                 told = announce(work, "user")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
@@ -17,6 +17,7 @@ from millpond.runtime.access import Exchange
 from millpond.runtime.dead_letters import Letters
 from millpond.runtime.progress import READY, STALE
 from millpond.runtime.state import StateFolder
+from millpond.sql.statements import Name, Statement
 
 
 @dataclass
@@ -68,6 +69,13 @@ class Context:
                 if found & self.inputs_of(set(other.reads)):
                     found |= writes(other)
         return found
+
+    def written_by(self, statements: Sequence[Statement]) -> tuple[str, ...]:
+        """The tables that statements change, and the views that follow."""
+        targets = [getattr(s, "target", None) or getattr(s, "table", None) for s in statements]
+        names = {name.key for name in targets if isinstance(name, Name)}
+        there = {name.lower() for name in self.store.names()}
+        return tuple(sorted(there & (names | {view.name.lower() for view in self.views_of(names)})))
 
     def inputs_of(self, tables: set[str]) -> set[str]:
         """These tables and all that their views read, in lower case."""

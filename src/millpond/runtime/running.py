@@ -68,6 +68,7 @@ class Running:
         self.context = Context(plan, store, folder, Exchange(folder.exchange), self.spark, table_states=store.states)
         self.context.notices.extend(store.problems)
         store.before_commit = self._refresh_after
+        store.followers = lambda name: [view.name for view in self.context.views_of({name})]
         self.views = Views(self.spark, self.context.exchange, "mp_app")
         self._one_shots = OneShots(self.context, self.views, self._answer)
         self.start = Start(self.context, self._one_shots, self.views, replan)
@@ -154,8 +155,8 @@ class Running:
         views = self.own_views()
         try:
             work = Work(self.context, tx, views)
-            for name in sorted(changed):
-                work.mark_changed(name)
+            work.hold_views()
+            work.follow(sorted(changed))
             work.refresh()
         finally:
             views.drop()

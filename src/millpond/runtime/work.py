@@ -54,6 +54,14 @@ class Work:
             if name.lower() not in self.changed:
                 self.mark_changed(name)
 
+    def hold_views(self) -> None:
+        """Called once everything is changed: nobody else may change the views over it, or what these read, until the
+        commit; MP405 when somebody has since this began. Otherwise a view could miss what the other did."""
+        following = self.context.views_of(set(self.tx.changed()))
+        views = [view.name for view in following if view.name.lower() not in self.context.held]
+        if views:
+            self.tx.hold(views, sorted(self.context.inputs_of(set(views))))
+
     def mark_stale(self, name: str) -> None:
         """A table's content is not what it was when views over it were computed: all of them must be computed."""
         found = {v.name.lower() for v in self.context.views_of({name})}

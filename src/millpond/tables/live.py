@@ -243,5 +243,5 @@ class LiveTable(Writing):
 
     @contextmanager
     def _draft(self) -> Iterator[Draft]:
-        with self._store.begin_on((self,)) as transaction:
+        with self._store.begin_change(self) as transaction:
             yield transaction.draft(self)

@@ -21,6 +21,7 @@ from millpond.tables.memory import Clock
 from millpond.tables.records import encode_change, spec_as_json
 from millpond.tables.rows import Prepared, TableRows
 from millpond.tables.transaction import TableTransaction
+from millpond.tables.uninterrupted import uninterrupted
 
 
 def open_store(folder: Path | None, *, fallback: Fallback | None = None, clock: Clock = time.time) -> TableStore:
@@ -47,6 +48,7 @@ class TableStore:
         # What the app says of its tables, by name in lower case; a table alone is ready.
         self.states: dict[str, str] = {}
         self.before_commit: Callable[[Transaction], None] | None = None
+        self.followers: Callable[[str], Sequence[str]] | None = None
         self.problems: list[Problem] = list(recovered.problems)
         self.published: Mapping[int, Base] = {}
         self._folder = folder
@@ -104,6 +106,12 @@ class TableStore:
     def begin(self, locks: Sequence[str] = ()) -> TableTransaction:
         return self.begin_on({self.table(name) for name in locks})
 
+    def begin_change(self, table: LiveTable) -> TableTransaction:
+        """Begin the transaction of one call that changes a table."""
+        names = self.followers(table.name) if self.followers is not None else ()
+        following = [self._by_name[name.lower()] for name in names if name.lower() in self._by_name]
+        return self.begin_on({table, *following})
+
     def begin_on(self, tables: Iterable[LiveTable]) -> TableTransaction:
         """Begin with the locks of some tables, taken in the order of their numbers."""
         taken: list[LiveTable] = []
@@ -123,14 +131,15 @@ class TableStore:
         if not prepared and not puts:
             return
         changes, blobs = self._encoded(prepared)
-        with self._commit_lock:
+        with self._commit_lock, uninterrupted():
             self._check_sound()
             for table, _ in prepared:
                 if table.id not in self.published:
                     raise table.dropped()
             now = self.clock()
             self._log_staged(prepared, {"changes": changes, "puts": dict(puts), "at": now}, blobs)
-            # From here to the publish nothing may stop it: what is in the log must become visible.
+            # From here to the publish nothing may stop it: what is in the log must become visible. If something does,
+            # readers stay with what was published and writers are refused, until a restart does the commit.
             self._interrupted = True
             reach("commit.applied")
             self._publish(prepared, puts, now)
@@ -250,8 +259,8 @@ class TableStore:
 
     def _check_sound(self) -> None:
         if self._interrupted:
-            message = "A commit was interrupted between the log and the tables, such as by a second Ctrl-C."
-            raise StateError("MP809", message, hint="Start the app again: it goes on with that commit done.")
+            message = "A commit failed between the log and the tables."
+            raise StateError("MP810", message, hint="Start the app again: it goes on with that commit done.")
 
     def _compact(self, table: LiveTable) -> None:
         """Drop dead rows when they are many; called with the table's lock held. Readers go on in the old heap."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.contracts.table import Change
-from millpond.errors import TableError
+from millpond.errors import ConflictError, TableError
 from millpond.tables.draft import Base, Draft, Mark, State
 from millpond.tables.heap import Keys
 from millpond.tables.index import Ids
@@ -72,6 +72,15 @@ class TableTransaction:
         for id_, (_, draft) in self._drafts.items():
             draft.rollback_to(savepoint.marks.get(id_, Mark(0, None, None)))
         self._puts = dict(savepoint.puts)
+
+    def hold(self, names: Sequence[str], reads: Sequence[str] = ()) -> None:
+        self._check_open()
+        tables = {self._store.table(name) for name in (*names, *self.changed())}
+        self._lock(sorted(tables, key=lambda table: table.id))
+        for table in (*tables, *map(self._store.table, reads)):
+            now, then = self._store.published.get(table.id), self._pinned.get(table.id)
+            if now is None or then is None or now.number != then.number:
+                raise _changed_meanwhile(table.name)
 
     def commit(self) -> None:
         self._check_open()
@@ -152,6 +161,12 @@ class TransactionTable(Writing):
     @contextmanager
     def _draft(self) -> Iterator[Draft]:
         yield self._state()
+
+
+def _changed_meanwhile(table: str) -> ConflictError:
+    """MP405: what was read is no longer so."""
+    message = f"Another transaction changed '{table}', which a view over the changed tables reads, first."
+    return ConflictError("MP405", message, hint="Nothing was changed; try the transaction again.")
 
 
 def _unchanged(state: State) -> State:
