@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from millpond.tables.faults import POINTS
+from millpond.faults import POINTS
 from millpond.tables.store import open_store
 
 WORKER = Path(__file__).with_name("crash_worker.py")

@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from millpond.tables.faults import POINTS
 
 from millpond.contracts.table import TableSpec
 from millpond.errors import StateError
 from millpond.schema import Column, Schema
 from millpond.tables import log, store
-from millpond.tables.faults import POINTS
 from millpond.tables.memory import MemoryRows
 from millpond.tables.store import TableStore, open_store
 

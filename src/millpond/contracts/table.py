@@ -77,6 +77,10 @@ class Change:
 Fallback = Callable[[exp.Expression, pa.Table, Sequence[Any]], pa.Array]
 
 
+# What is called at the end of a commit: whether it was made.
+Ending = Callable[[bool], None]
+
+
 class ReadTable(Protocol):
     """Reading: on a live table each call sees the newest version; on a snapshot or in a transaction a fixed one
     (plus the transaction's own changes). Never blocks, never sees half a commit. Results are in the order of arrival
@@ -190,9 +194,10 @@ class Transaction(Protocol):
     """Changes to several tables that become visible together or not at all, under snapshot isolation: it reads the
     versions of its beginning plus its own changes."""
 
-    # Called at the start of `commit` with the transaction itself, to add what follows from its changes (views). It is
-    # the store's `before_commit` unless somebody sets it to None, who then sees to that alone.
-    before_commit: Callable[[Transaction], None] | None
+    # Called at the start of `commit` with the transaction itself, to add what follows from its changes (views); what it
+    # returns is called at the end, with whether the commit was made. It is the store's `before_commit` unless somebody
+    # sets it to None, who then sees to that alone.
+    before_commit: Callable[[Transaction], Ending | None] | None
 
     def table(self, name: str) -> WriteTable:
         """The table inside this transaction."""
@@ -232,7 +237,7 @@ class Store(Protocol):
     """All tables of an app and the one commit log they share. Thread-safe."""
 
     # What every transaction does at the start of its commit, those that one call of a table makes included.
-    before_commit: Callable[[Transaction], None] | None
+    before_commit: Callable[[Transaction], Ending | None] | None
 
     # The tables that follow the changes of a table in the same commit (views): a call that changes the one table locks
     # them too, before it looks at anything, so that two such calls come one after another.

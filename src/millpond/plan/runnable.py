@@ -11,7 +11,6 @@ from millpond import registry
 from millpond.errors import MillpondError, Place, Problem, Severity
 from millpond.plan.absent import DEFAULTS, NULLS
 from millpond.plan.functions import has_aggregate
-from millpond.plan.missing import joins_with_policy
 from millpond.plan.model import Plan, Step, StepKind
 from millpond.sql import nodes
 from millpond.sql.statements import Upsert
@@ -85,8 +84,6 @@ def _stream_joins(plan: Plan) -> Iterator[tuple[Place, str]]:
         for step in flow.steps:
             if (flow.joined and flow.join is None) or _batches(step.query) > 1:
                 yield step.place, "A join of streams of this shape"
-            elif flow.join is not None and step.waiting:
-                yield step.place, "'on.missing' = 'wait' after a join of two streams"
 
 
 def _batches(query: exp.Query) -> int:
@@ -100,36 +97,6 @@ def _batches(query: exp.Query) -> int:
 
 def _has_batch(relation: exp.Expr) -> bool:
     return any(table.name == "__batch__" for table in relation.find_all(exp.Table))
-
-
-def _join_options(plan: Plan) -> Iterator[tuple[Place, str]]:
-    for step in _steps(plan):
-        for select, join, policy in joins_with_policy(step.query):
-            place = nodes.join_options(join).entries[0].place
-            kind = f"{join.side} {join.kind}".upper()
-            from_ = select.args.get("from_")
-            if policy == "wait" and select is not step.query:
-                yield place, "'on.missing' = 'wait' in a subquery"
-            elif policy == "wait" and step.aggregate is not None:
-                yield place, "'on.missing' = 'wait' under an aggregate"
-            elif any(word in kind for word in ("RIGHT", "FULL", "SEMI", "ANTI")):
-                yield place, f"'on.missing' in a {kind.strip()} JOIN"
-            elif from_ is None or not _has_batch(from_.this):
-                yield place, "'on.missing' in a join that does not start from the stream"
-    for query in [t.query for t in plan.tables] + [shot.query for shot in plan.one_shots]:
-        for _, join, policy in joins_with_policy(query) if query is not None else ():
-            if policy == "wait":
-                yield nodes.join_options(join).entries[0].place, "'on.missing' = 'wait' without a stream"
-
-
-def _changes(plan: Plan) -> Iterator[tuple[Place, str]]:
-    for step in (c.step for c in plan.changes):
-        if step.kind is not StepKind.SINK:
-            yield step.place, "CHANGES(table) into a table"
-        elif step.aggregate is not None or _folds(step.query) or step.waiting:
-            yield step.place, "CHANGES(table) with an aggregate, DISTINCT or 'wait'"
-        elif _batches(step.query) > 1:
-            yield step.place, "CHANGES(table) joined with itself"
 
 
 def _paths(plan: Plan) -> Iterator[tuple[Place, str]]:
@@ -188,8 +155,6 @@ NOT_YET = (
     NotYet("UPSERT ... ON with aggregates, subqueries or VALUES", _upserts_on),
     NotYet("other aggregates over streams", _other_aggregates),
     NotYet("some stream-stream joins", _stream_joins),
-    NotYet("some per-join options", _join_options),
-    NotYet("CHANGES() other than into sinks", _changes),
     NotYet("wildcard paths", _paths),
     NotYet("sources", _sources),
     NotYet("tables without a name over sources that are only followed", _loads),

@@ -248,7 +248,8 @@ class App:
         context = running.context
         views = running.own_views()
         try:
-            with context.store.begin(locks=context.written_by(known)) as tx:
+            locks = context.written_by(known)
+            with context.writers.name() as writer, context.store.begin(locks=locks) as tx:
                 work = Work(context, tx, views)
                 user = AppTransaction(tx, work, lambda sql: bind_against(context.store, sql, self.plan.settings))
                 yield user
@@ -256,9 +257,9 @@ class App:
                 work.hold_views()
                 work.follow(tx.changed())
                 work.refresh()
-                told = announce(work, "user")
+                told = announce(work, writer)
                 tx.commit()
-            publish(context, told)
+                publish(context, told)
         finally:
             views.drop()
 

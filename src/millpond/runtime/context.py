@@ -17,6 +17,7 @@ from millpond.runtime.access import Exchange
 from millpond.runtime.dead_letters import Letters
 from millpond.runtime.progress import READY, STALE
 from millpond.runtime.state import StateFolder
+from millpond.runtime.writers import Writers
 from millpond.sql.statements import Name, Statement
 
 
@@ -35,6 +36,7 @@ class Context:
     # Views that were never computed, in lower case.
     new_views: set[str] = field(default_factory=set)
     table_states: dict[str, str] = field(default_factory=dict)
+    writers: Writers = field(default_factory=Writers)
     stopping: threading.Event = field(default_factory=threading.Event)
     # Warnings that came up while running; appended to by any thread, read for `progress`.
     notices: list[Problem] = field(default_factory=list)

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from millpond.contracts.sink import Mark
 from millpond.contracts.source import StreamReader
 from millpond.errors import FlowError, MillpondError
+from millpond.faults import reach
 from millpond.plan.model import FlowPlan, SourcePlan, Step, StepKind, TableKind
 from millpond.registry import find
 from millpond.runtime.absence import Absence
@@ -245,15 +246,19 @@ class Flow:
             staged = self._commit(batch, raw)
         finally:
             batch.release()
+        reach("flow.committed")
         for entry in staged:
             self._context.sinks[entry["sink"]].publish(entry["staged"])
+        reach("flow.published")
         self.reader.committed(batch_id)
+        reach("flow.done")
         self._idle.heard(flow_entry(self._context.store, self.plan.id).watermark)
         self.meter.add(batch.rows + batch.bad.num_rows, time.monotonic() - started)
 
     def _commit(self, batch: Batch, raw: DataFrame) -> list[dict[str, Any]]:
         """All statements in order, then one commit that also says that this batch is done."""
         with self._context.store.begin(locks=self.writes) as tx:
+            reach("flow.begun")
             work = Work(self._context, tx, self._session_views(raw))
             run = BatchRun(self.plan, batch, work, self._letters(), self._reached(batch))
             run.originals = partial(self.opened().originals, raw)
@@ -261,6 +266,7 @@ class Flow:
             work.refresh()
             told = announce(work, self.plan.id)
             tx.put(flow_key(self.plan.id), FlowEntry(batch.id, tuple(run.staged), run.watermark.after).as_json())
+            reach("flow.worked")
             tx.commit()
         return [*run.staged, *told]
 

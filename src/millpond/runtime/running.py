@@ -14,10 +14,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from sqlglot import exp
 
-from millpond.contracts.table import Transaction
+from millpond.contracts.table import Ending, Transaction
 from millpond.errors import MillpondError, TableError
 from millpond.plan.model import Plan
 from millpond.runtime.access import Exchange, Views
+from millpond.runtime.announcing import announce, publish
 from millpond.runtime.asking import ask
 from millpond.runtime.context import Context
 from millpond.runtime.evaluate import spark_fallback
@@ -67,7 +68,7 @@ class Running:
             raise
         self.context = Context(plan, store, folder, Exchange(folder.exchange), self.spark, table_states=store.states)
         self.context.notices.extend(store.problems)
-        store.before_commit = self._refresh_after
+        store.before_commit = self._follow_user
         store.followers = lambda name: [view.name for view in self.context.views_of({name})]
         self.views = Views(self.spark, self.context.exchange, "mp_app")
         self._one_shots = OneShots(self.context, self.views, self._answer)
@@ -145,21 +146,41 @@ class Running:
         self.start.load()
         self.start.catch_up(drain=drain)
 
-    def _refresh_after(self, tx: Transaction) -> None:
-        """Views follow what a user changes through a table, in the same commit; MP214 for one defined by a query."""
+    def _follow_user(self, tx: Transaction) -> Ending | None:
+        """Views follow what a user changes through a table, in the same commit, and CHANGES statements tell it; MP214
+        for a table defined by a query."""
         if self._prepared:
             refuse_defined(tx, self.plan)
         changed = set(tx.changed())
-        if not self.context.views_of(changed):
-            return
+        touched = {n.lower() for n in changed} | {v.name.lower() for v in self.context.views_of(changed)}
+        told_of = {c.table.lower() for c in self.plan.changes} if self._prepared else set()
+        if len(touched) == len(changed) and not told_of & touched:
+            return None
         views = self.own_views()
         try:
             work = Work(self.context, tx, views)
             work.hold_views()
             work.follow(sorted(changed))
             work.refresh()
+            return self._tell_user(work) if told_of & touched else None
         finally:
             views.drop()
+
+    def _tell_user(self, work: Work) -> Ending:
+        writer = self.context.writers.take()
+        try:
+            told = announce(work, writer)
+        except BaseException:
+            self.context.writers.give_back(writer)
+            raise
+
+        def end(done: bool) -> None:
+            try:
+                publish(self.context, told if done else [])
+            finally:
+                self.context.writers.give_back(writer)
+
+        return end
 
     def go_on(self) -> None:
         """All flows that caught up run side by side from now on; the others when they can."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
 from millpond.errors import MillpondError, SinkError, StateError
+from millpond.faults import reach
 from millpond.options import Option, choice
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class FileSink:
             for name, final in staged["files"]:
                 if (folder / name).exists():
                     (folder / name).replace(self._folder / final)
+                    reach("sink.renamed")
             _sync(self._folder)
             shutil.rmtree(folder)
         self._rows += staged["rows"]

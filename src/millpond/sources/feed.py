@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millpond.contracts.source import HIDDEN_SOURCE
+from millpond.faults import reach
 from millpond.sources.ddl import table_ddl
 from millpond.sources.journal import Entry, Journal, disk_errors, sync
 from millpond.sources.raw import PROBLEM
@@ -67,9 +68,12 @@ class Feed:
 
     def publish(self, remember: Entry, *, marked: bool = False) -> None:
         """Show what the writer wrote, and remember `remember` with it; `marked` can be asked for while it waits."""
+        reach("feed.written")
         self._journal.append({**remember, "feed": self._last + 1, "marked": marked})
         self._last += 1
+        reach("feed.remembered")
         self._show(marked)
+        reach("feed.shown")
 
     def remember(self, entry: Entry) -> None:
         """Remember something without showing anything."""

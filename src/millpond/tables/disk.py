@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.errors import StateError
-from millpond.tables.faults import armed, reach
+from millpond.faults import armed, reach
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from millpond.errors import Problem, StateError
+from millpond.faults import reach
 from millpond.tables import checkpoint
 from millpond.tables.backends import rows_of
 from millpond.tables.checkpoint import Manifest, TableFile
 from millpond.tables.disk import refused
 from millpond.tables.draft import Base
-from millpond.tables.faults import reach
 from millpond.tables.log import Log, Record, new_log, read_log
 from millpond.tables.memory import Clock
 from millpond.tables.records import Blob, changes_of, replayed, spec_from_json

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from millpond.errors import Problem, Severity, StateError
+from millpond.faults import reach
 from millpond.tables.disk import append_all, cut, refused, sync_folder
-from millpond.tables.faults import reach
 
 # magic, sequence number, bytes of JSON, bytes of payload, checksum of both, checksum of this header
 _HEADER = struct.Struct("<4sQIQII")

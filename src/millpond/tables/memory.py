@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from millpond.contracts.table import BackendPlugin, Capabilities, TableSpec
 from millpond.errors import ConflictError, MillpondError, TableError
+from millpond.faults import reach
 from millpond.options import BOOLEAN, FOLDER, SIZE, Option, choice
 from millpond.tables.draft import Draft
-from millpond.tables.faults import reach
 from millpond.tables.heap import (
     Addition,
     Staged,

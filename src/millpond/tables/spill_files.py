@@ -18,8 +18,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from millpond.errors import TableError
+from millpond.faults import reach
 from millpond.tables.disk import Writer, refused, replace_file
-from millpond.tables.faults import reach
 
 LOCK = "lock"
 # The folder of a store in which its tables spill.

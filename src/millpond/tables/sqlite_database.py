@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.errors import StateError
-from millpond.tables.faults import reach
+from millpond.faults import reach
 
 # How long a write waits for another process that is writing the file.
 _BUSY_S = 10.0

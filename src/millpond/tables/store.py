@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from millpond import registry
-from millpond.contracts.table import BackendPlugin, Fallback, TableSpec, Transaction
+from millpond.contracts.table import BackendPlugin, Ending, Fallback, TableSpec, Transaction
 from millpond.errors import Problem, StateError, TableError
+from millpond.faults import reach
 from millpond.tables.backends import rows_of
 from millpond.tables.draft import Base, Draft
 from millpond.tables.durable import Folder, Recovered, TableState
-from millpond.tables.faults import reach
 from millpond.tables.live import LiveTable
 from millpond.tables.memory import Clock
 from millpond.tables.records import encode_change, spec_as_json
@@ -47,7 +47,7 @@ class TableStore:
         self.fallback = fallback
         # What the app says of its tables, by name in lower case; a table alone is ready.
         self.states: dict[str, str] = {}
-        self.before_commit: Callable[[Transaction], None] | None = None
+        self.before_commit: Callable[[Transaction], Ending | None] | None = None
         self.followers: Callable[[str], Sequence[str]] | None = None
         self.problems: list[Problem] = list(recovered.problems)
         self.published: Mapping[int, Base] = {}

@@ -84,14 +84,17 @@ class TableTransaction:
 
     def commit(self) -> None:
         self._check_open()
+        ending, done = None, False
         try:
-            if self.before_commit is not None:
-                self.before_commit(self)
+            ending = self.before_commit(self) if self.before_commit is not None else None
             changed = [(t, d) for _, (t, d) in sorted(self._drafts.items()) if d.touched]
             self._lock([t for t, _ in changed])
             self._store.commit(changed, self._puts)
+            done = True
         finally:
             self._end()
+            if ending is not None:
+                ending(done)
 
     def rollback(self) -> None:
         if not self._ended:

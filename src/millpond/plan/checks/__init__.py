@@ -23,6 +23,7 @@ from millpond.plan.checks import (
     settings,
     stream_joins,
     subqueries,
+    table_changes,
     transactions,
     windows,
 )
@@ -42,6 +43,7 @@ CHECKS = (
     limits.check,
     ordering.check,
     stream_joins.check,
+    table_changes.check,
     join_options.check,
     hints.check,
     self_feeding.check,

@@ -1,4 +1,4 @@
-"""The options of a join: defaults name columns of the joined table, and belong to a policy that uses them."""
+"""The options of a join: what happens to events without a row must mean something there, and defaults name columns."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from millpond.plan.bound import BoundSelect
 from millpond.plan.checks.subject import Subject
 from millpond.plan.columns import sentence
 from millpond.plan.context import Planned
+from millpond.plan.missing import policy_of
 from millpond.sql.nodes import join_options
 from millpond.sql.statements import OptionEntry
 from millpond.suggest import did_you_mean
@@ -24,6 +25,41 @@ def check(subject: Subject) -> Iterator[Problem]:
     for planned, select in subject.selects():
         for join in select.node.args.get("joins") or ():
             yield from _join(subject, select, join, planned)
+            policy = policy_of(join)
+            if policy is not None:
+                yield from _policy(subject, planned, select, join)
+
+
+def _policy(subject: Subject, planned: Planned, select: BoundSelect, join: exp.Join) -> Iterator[Problem]:
+    """Where an event that finds no row cannot be treated as the option says."""
+    entry = next(e for e in join_options(join).entries if e.name == "on.missing")
+    kind = f"{join.args.get('side') or ''} {join.args.get('kind') or ''}".upper().split()
+    odd = next((word for word in ("RIGHT", "FULL", "SEMI", "ANTI") if word in kind), None)
+    if odd is not None:
+        message = f"'on.missing' does not go with {odd} JOIN, which says itself what becomes of rows without a partner."
+        yield subject.problem("MP303", message, entry.place, "Use JOIN or LEFT JOIN, or remove the option.")
+    elif select.streams and select.scope.items[0] is not select.streams[0]:
+        message = "'on.missing' is about events, but this join starts from a table."
+        yield subject.problem("MP303", message, entry.place, "Write the stream first: FROM stream JOIN table ON ...")
+    elif entry.value.lower() == "wait":
+        why = _why_no_wait(planned, select)
+        if why:
+            yield subject.problem(
+                "MP303", f"'on.missing' = 'wait' cannot hold events back {why[0]}.", entry.place, why[1]
+            )
+
+
+def _why_no_wait(planned: Planned, select: BoundSelect) -> tuple[str, str] | None:
+    if not planned.drivers:
+        return "where there are none: the query reads tables only", "Use nulls, skip, default or fail."
+    if select.inner:
+        return "in a subquery", "Join in the statement's own FROM."
+    if select.grouped or select.node.args.get("distinct") is not None:
+        hint = "Insert the joined events into a table, and aggregate that table in a view."
+        return "under an aggregate or DISTINCT", hint
+    if len(select.streams) > 1:
+        return "after a join of two streams", "Insert the joined events into a table first, or use nulls or skip."
+    return None
 
 
 def _join(subject: Subject, select: BoundSelect, join: exp.Join, planned: Planned) -> Iterator[Problem]:

@@ -10,6 +10,7 @@ from sqlglot import exp
 from millpond.errors import Problem
 from millpond.plan.bound import BoundSelect
 from millpond.plan.checks.subject import Subject
+from millpond.plan.checks.table_changes import CHANGES
 from millpond.plan.columns import sentence
 from millpond.plan.scope import Item
 from millpond.plan.typed import type_of
@@ -27,9 +28,13 @@ def check(subject: Subject) -> Iterator[Problem]:
                 continue
             left = select.scope.items[: _position(select, right)]
             streams = [i for i in left if i.drivers]
-            if right.drivers and streams:
+            if (
+                right.drivers
+                and streams
+                and not any(d.startswith(CHANGES) for i in (*streams, right) for d in i.drivers)
+            ):
                 yield from _two_streams(subject, select, join, streams[0], right)
-            elif right.drivers or streams:
+            elif bool(right.drivers) != bool(streams):
                 yield from _keeps_table(subject, join, left, right)
 
 

@@ -8,6 +8,7 @@ import os
 _point, _, _count = os.environ.get("MILLPOND_FAULT", "").partition(":")
 _left = int(_count or 1)
 
+# In the store.
 POINTS = (
     "log.append.begin",
     "log.append.half",
@@ -39,6 +40,18 @@ POINTS = (
     "checkpoint.manifest.synced",
     "checkpoint.manifest.renamed",
     "checkpoint.old.removed",
+)
+# In a flow, in the order of one batch; those of the commit lie between `flow.worked` and `flow.committed`.
+FLOW_POINTS = (
+    "feed.written",
+    "feed.remembered",
+    "feed.shown",
+    "flow.begun",
+    "flow.worked",
+    "flow.committed",
+    "sink.renamed",
+    "flow.published",
+    "flow.done",
 )
 
 
