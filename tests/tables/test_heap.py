@@ -8,19 +8,19 @@ import pytest
 
 from millpond.contracts.table import TableSpec
 from millpond.schema import Column, Schema
-from millpond.tables import heap
+from millpond.tables import hashing
 from millpond.tables.store import open_store
 
 SPEC = TableSpec("t", Schema.of([Column("k", pa.int64(), False), Column("v", pa.int64())], ["k"]), indexes=(("v",),))
 
 
-def rows(keys: range, value: int) -> pa.Table:
-    return pa.table({"k": pa.array(keys, pa.int64()), "v": pa.array([value] * len(keys), pa.int64())})
+def rows(wanted: range, value: int) -> pa.Table:
+    return pa.table({"k": pa.array(wanted, pa.int64()), "v": pa.array([value] * len(wanted), pa.int64())})
 
 
 def test_keys_whose_hashes_all_collide_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heap, "hash_columns", lambda columns: np.zeros(len(columns[0]), dtype=np.uint64))
-    monkeypatch.setattr(heap, "hash_key", lambda parts: 0)
+    monkeypatch.setattr(hashing, "hash_columns", lambda columns: np.zeros(len(columns[0]), dtype=np.uint64))
+    monkeypatch.setattr(hashing, "hash_key", lambda parts: 0)
     table = open_store(None).create(SPEC)
     table.insert(rows(range(20), 1))
     table.upsert(rows(range(10, 30), 2))
@@ -42,8 +42,7 @@ def test_an_old_version_is_read_while_the_heap_grows() -> None:
     old = table.snapshot()
     for turn in range(1, 30):
         table.upsert(rows(range(50 * turn, 50 * turn + 1000), turn))
-    keys = pa.array(range(200))
-    assert old.lookup(keys).column("v").to_pylist() == [0] * 100
+    assert old.lookup(pa.array(range(200))).column("v").to_pylist() == [0] * 100
     assert [old.get(k) for k in (0, 99, 100)] == [{"k": 0, "v": 0}, {"k": 99, "v": 0}, None]
     assert old.lookup([0], by="v").num_rows == len(old) == 100
 

@@ -13,8 +13,9 @@ import numpy.typing as npt
 from millpond.contracts.table import BackendPlugin, Capabilities, TableSpec
 from millpond.options import DURATION, INTEGER, Option
 from millpond.tables.draft import Draft
-from millpond.tables.heap import Addition, Heap, Keys, Version, empty_version
+from millpond.tables.heap import Addition, Heap, Version, empty_version
 from millpond.tables.index import Ids, distinct
+from millpond.tables.keys import Keys
 from millpond.tables.memory import Clock, MemoryRows, Prepared
 
 SIZE_MAX = 10_000
@@ -69,7 +70,7 @@ class CacheRows(MemoryRows):
         if expired is not None:
             removed = distinct(np.concatenate([removed, np.flatnonzero(expired & _alive(self.current))]))
         addition = _shortened(draft.added(), self._size_max)
-        over = self.current.live - len(removed) + addition.batch.num_rows - self._size_max
+        over = self.current.live - len(removed) + addition.count - self._size_max
         if over > 0:
             removed = np.concatenate([removed, self._least_used(removed, over)])
         return self._prepared(draft, removed, addition)
@@ -110,11 +111,11 @@ def _alive(version: Version) -> npt.NDArray[np.bool_]:
 
 def _shortened(addition: Addition, rows_max: int) -> Addition:
     """The last of the rows, if there are more than the cache holds."""
-    surplus = addition.batch.num_rows - rows_max
+    surplus = addition.count - rows_max
     if surplus <= 0:
         return addition
     keys = None if addition.keys is None else Keys(tuple(c.slice(surplus) for c in addition.keys.columns))
-    return Addition(addition.batch.slice(surplus), keys)
+    return Addition(addition.schema, addition.batch.slice(surplus), keys)
 
 
 PLUGIN = BackendPlugin(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.tables.lazy import lazy
 from millpond.tables.sides import side_by_side
 from millpond.tables.spill_files import SpillFile
 
@@ -40,17 +43,26 @@ class Chunks:
     # The first batches are mapped from these files; the others are in memory.
     files: tuple[SpillFile, ...] = ()
 
-    @cached_property
+    @lazy
     def offsets(self) -> Ids:
         """The row number at which each batch starts, and the number of rows."""
         return np.cumsum([0, *(b.num_rows for b in self.batches)], dtype=np.int64)
 
-    @cached_property
+    @lazy
+    def _columns(self) -> list[list[pa.Array]]:
+        """The columns of each batch: asking the batch takes longer than reading a value."""
+        return [batch.columns for batch in self.batches]
+
+    @lazy
+    def _readers(self) -> list[Callable[[pa.Scalar], Any]]:
+        return [_reader(field.type, self.words.get(position)) for position, field in enumerate(self.schema)]
+
+    @lazy
     def _ends(self) -> list[int]:
         return [int(end) for end in self.offsets[1:]]
 
     def __len__(self) -> int:
-        return int(self.offsets[-1])
+        return self._ends[-1] if self.batches else 0
 
     @property
     def nbytes(self) -> int:
@@ -74,8 +86,9 @@ class Chunks:
 
     def values(self, row: int, positions: Sequence[int]) -> tuple[Any, ...]:
         """Some columns of one row as Python values."""
-        batch, place = self._find(row)
-        return tuple(self._value(p, batch.column(p)[place]) for p in positions)
+        which, place = self._find(row)
+        columns, readers = self._columns[which], self._readers
+        return tuple([readers[p](columns[p][place]) for p in positions])
 
     def table(self, rows: Ids, positions: Sequence[int]) -> pa.Table:
         """Some columns of some rows as a table."""
@@ -132,17 +145,17 @@ class Chunks:
         for file in self.files:
             file.check()
 
-    def _find(self, row: int) -> tuple[pa.RecordBatch, int]:
-        """The batch of a row, and its place there."""
+    def _find(self, row: int) -> tuple[int, int]:
+        """The number of the batch that has a row, and its place there."""
         which = bisect_right(self._ends, row)
         if which < len(self.files):
             self.files[which].check()
-        return self.batches[which], row - (self._ends[which - 1] if which else 0)
+        return which, row - (self._ends[which - 1] if which else 0)
 
     def _stored_columns(self, rows: Ids, positions: Sequence[int]) -> list[pa.Array]:
         if len(rows) == 1:
-            one, place = self._find(int(rows[0]))
-            return [one.column(p).slice(place, 1) for p in positions]
+            which_one, place = self._find(int(rows[0]))
+            return [self._columns[which_one][p].slice(place, 1) for p in positions]
         # Small numbers are sorted by radix, in one pass.
         which = np.searchsorted(self.offsets[1:], rows, side="right").astype(np.int16)
         order = np.argsort(which, kind="stable")
@@ -169,12 +182,6 @@ class Chunks:
     def _decoded(self, position: int, column: pa.Array) -> pa.Array:
         words = self.words.get(position)
         return column if words is None else words.take(column)
-
-    def _value(self, position: int, stored: pa.Scalar) -> Any:
-        words = self.words.get(position)
-        if words is not None and stored.is_valid:
-            stored = words[stored.as_py()]
-        return stored.as_py(maps_as_pydicts="lossy") if pa.types.is_nested(stored.type) else stored.as_py()
 
     def _judge(self, batch: pa.RecordBatch) -> Chunks:
         """Once there are rows enough to tell, choose the columns to store as codes and encode what is there."""
@@ -216,6 +223,19 @@ class Chunks:
             batches.append(pa.RecordBatch.from_arrays(columns, names=self.schema.names))
         words = {p: w for p, w in self.words.items() if p != position}
         return replace(self, batches=tuple(batches), words=words, files=())
+
+
+def _reader(type_: pa.DataType, words: pa.Array | None) -> Callable[[pa.Scalar], Any]:
+    """What makes a stored value a Python value."""
+    if words is not None:
+        return lambda stored: words[stored.as_py()].as_py() if stored.is_valid else None
+    if pa.types.is_nested(type_):
+        return lambda stored: stored.as_py(maps_as_pydicts="lossy")
+    if pa.types.is_timestamp(type_) and type_.unit == "us":
+        # By adding to the first moment, in a tenth of the time that Arrow takes.
+        first: dt.datetime = pa.scalar(0, type_).as_py()
+        return lambda stored: first + dt.timedelta(microseconds=stored.value) if stored.is_valid else None
+    return methodcaller("as_py")
 
 
 def _encoded(column: pa.Array, words: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -17,7 +17,7 @@ from millpond.schema import Column, type_name
 _NONE = type(None)
 _EPOCH = dt.datetime(1970, 1, 1)
 # Exact for every DECIMAL(38, s): no rounding but the one asked for.
-_EXACT = Context(prec=120, rounding=ROUND_HALF_UP)
+EXACT = Context(prec=120, rounding=ROUND_HALF_UP)
 _ARROW_REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError)
 _PLANS_MAX = 4096
 _PLANS: dict[int, tuple[pa.DataType, set[type], Callable[[Any], Any]]] = {}
@@ -182,7 +182,7 @@ def _to_decimal(value: Any, precision: int, scale: int) -> Decimal:
     # A float stands for the digits it prints: 0.1 is 0.1, not 0.1000000000000000055.
     exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
     try:
-        rounded = exact.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
+        rounded = exact.quantize(Decimal(1).scaleb(-scale), context=EXACT)
     except InvalidOperation:
         raise _Refused(value) from None
     if not rounded.is_finite() or (rounded.adjusted() >= precision - scale and rounded != 0):

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from millpond.tables.draft import State
 from millpond.tables.hashing import equal_rows
-from millpond.tables.heap import Keys
 from millpond.tables.index import Ids
+from millpond.tables.keys import Keys
 from millpond.tables.unique import group_numbers
 
 

@@ -12,6 +12,8 @@ from typing import Any
 from millpond.errors import StateError
 from millpond.faults import armed, reach
 
+# The system takes at least so many pieces at once.
+_PARTS_MAX = 16
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -21,13 +23,14 @@ def append_all(file: int, offset: int, parts: Sequence[Any], *, half: str = "") 
         whole = b"".join(bytes(p) for p in parts)
         os.pwrite(file, whole[: len(whole) // 2], offset)
         reach(half)
-    written = 0
-    for part in parts:
-        view = memoryview(part).cast("B")
-        while len(view):
-            count = os.pwrite(file, view, offset + written)
-            written += count
-            view = view[count:]
+    written, views = 0, [view for view in (memoryview(part).cast("B") for part in parts) if len(view)]
+    while views:
+        count = os.pwritev(file, views[:_PARTS_MAX], offset + written)
+        written += count
+        while views and count >= len(views[0]):
+            count -= len(views.pop(0))
+        if count:
+            views[0] = views[0][count:]
     return written
 
 

@@ -12,8 +12,10 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.schema import Schema
-from millpond.tables.heap import Addition, Keys, Version, changed, empty_version, key_columns
+from millpond.tables.heap import Addition, Version, changed, empty_version, no_rows
 from millpond.tables.index import Ids
+from millpond.tables.keys import Keys, key_columns
+from millpond.tables.shape import Row, RowShape
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
 
@@ -90,6 +92,7 @@ class Draft:
         self.base = base
         self.schema = base.schema
         self._removals: list[Ids] = []
+        # The same rows as a mask, made when somebody reads the draft: most transactions only write.
         self._gone: npt.NDArray[np.bool_] | None = None
         self._own: Version | None = None
         # The rows of the first change wait here unindexed: most transactions change a table once.
@@ -101,7 +104,7 @@ class Draft:
 
     @property
     def live(self) -> int:
-        own = self._first.batch.num_rows if self._first else self._own.live if self._own else 0
+        own = self._first.count if self._first else self._own.live if self._own else 0
         return self.base.live - sum(map(len, self._removals)) + own
 
     @property
@@ -115,13 +118,15 @@ class Draft:
 
     def ids(self) -> Ids:
         base = self.base.ids()
-        if self._gone is not None:
-            base = base[~self._gone[base]]
+        gone = self._gone_rows()
+        if gone is not None:
+            base = base[~gone[base]]
         own = self._own_rows()
         return base if own is None else np.concatenate([base, own.ids() + self.base.rows])
 
     def all(self, positions: Sequence[int]) -> pa.Table:
-        table = self.base.all(positions) if self._gone is None else self.base.all_but(positions, self._gone)
+        gone = self._gone_rows()
+        table = self.base.all(positions) if gone is None else self.base.all_but(positions, gone)
         own = self._own_rows()
         return table if own is None else pa.concat_tables([table, own.all(positions)])
 
@@ -168,29 +173,50 @@ class Draft:
 
     def change(self, removed: Ids, batch: pa.RecordBatch, keys: Keys | None = None) -> None:
         """Remove rows and add others, whose keys must be unique and free once the rows are removed."""
-        mine = removed >= self.base.rows
-        gone = removed[~mine]
-        if len(gone):
-            if self._gone is None:
-                self._gone = np.zeros(self.base.rows, dtype=np.bool_)
-            self._gone[gone] = True
-            self._removals.append(gone)
-        addition = Addition(batch, keys)
+        self._change(removed, Addition(self.schema, batch, keys))
+
+    def change_one(self, removed: Ids, shape: RowShape, row: Row, key: Keys | None) -> None:
+        """The same with one row to add, as its table's shape has it."""
+        self._change(removed, Addition.of_one(shape, row, key))
+
+    def remove(self, rows: Ids) -> None:
+        """Remove rows."""
+        self._change(rows, Addition(self.schema, None))
+
+    def _change(self, removed: Ids, addition: Addition) -> None:
         if self._own is None and self._first is None:
-            self._first = addition if batch.num_rows else None
-        elif batch.num_rows or mine.any():
+            self._remove(removed)
+            self._first = addition if addition.count else None
+            return
+        mine = removed >= self.base.rows
+        self._remove(removed[~mine])
+        if addition.count or mine.any():
             own = self._own_rows()
             assert own is not None
             self._own = changed(own, removed[mine] - self.base.rows, addition)
+
+    def _remove(self, rows: Ids) -> None:
+        if len(rows):
+            self._removals.append(rows)
+            if self._gone is not None:
+                self._gone[rows] = True
+
+    def values(self, row: int) -> Row | None:
+        """A row of the base as Python values, where that takes no query; None otherwise."""
+        base = self.base
+        if not isinstance(base, Version) or base.heap.shape is None or row >= base.rows:
+            return None
+        try:
+            return base.values(row, range(len(self.schema)))
+        except (ValueError, OverflowError):
+            return None
 
     def mark(self) -> Mark:
         return Mark(len(self._removals), self._own, self._first)
 
     def rollback_to(self, mark: Mark) -> None:
-        for ids in self._removals[mark.removals :]:
-            assert self._gone is not None
-            self._gone[ids] = False
         del self._removals[mark.removals :]
+        self._gone = None
         self._first = mark.first
         if mark.own is None or mark.own is self._own:
             self._own = mark.own
@@ -200,16 +226,26 @@ class Draft:
 
     def removed(self) -> Ids:
         """The rows of the base that are gone, each once."""
+        if len(self._removals) == 1:
+            return self._removals[0]
         return np.concatenate(self._removals) if self._removals else _NO_ROWS
 
     def added(self) -> Addition:
         """The rows that are new."""
         if self._first is not None:
             return self._first
-        return _addition(self._own) if self._own is not None else Addition(_no_batch(self.schema))
+        return _addition(self._own) if self._own is not None else Addition(self.schema, None)
 
     def _still(self, rows: Ids) -> Ids:
-        return rows if self._gone is None else np.where((rows >= 0) & self._gone[rows], -1, rows)
+        gone = self._gone_rows()
+        return rows if gone is None else np.where((rows >= 0) & gone[rows], -1, rows)
+
+    def _gone_rows(self) -> npt.NDArray[np.bool_] | None:
+        if self._gone is None and self._removals:
+            self._gone = np.zeros(self.base.rows, dtype=np.bool_)
+            for ids in self._removals:
+                self._gone[ids] = True
+        return self._gone
 
     def _own_rows(self) -> Version | None:
         if self._first is not None:
@@ -221,9 +257,5 @@ class Draft:
 
 def _addition(version: Version) -> Addition:
     table = version.all(range(len(version.schema))).combine_chunks()
-    batch = next(iter(table.to_batches()), _no_batch(version.schema))
-    return Addition(batch, key_columns(version.schema, batch) if version.schema.key else None)
-
-
-def _no_batch(schema: Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], c.type) for c in schema], schema=schema.arrow())
+    batch = next(iter(table.to_batches()), no_rows(version.schema))
+    return Addition(version.schema, batch, key_columns(version.schema, batch) if version.schema.key else None)

@@ -37,7 +37,7 @@ def hash_key(parts: Sequence[str | bytes | int]) -> int:
         if isinstance(part, int):
             one = (part & _ALL) * _SEED_INT & _ALL
         else:
-            one = _hash_bytes(part.encode() if isinstance(part, str) else part)
+            one = _hash_bytes(part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part)
         total = one if total < 0 else _stir_int((total * _MIX_INT + one) & _ALL)
     return _stir_int(total)
 

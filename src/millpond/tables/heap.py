@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,9 @@ from sqlglot import exp
 
 from millpond.errors import TableError
 from millpond.schema import Schema
+from millpond.tables import hashing
 from millpond.tables.chunks import Chunks
-from millpond.tables.hashing import Words, equal_rows, hash_columns, hash_key
+from millpond.tables.hashing import Words, equal_rows
 from millpond.tables.hot import HotRows
 from millpond.tables.index import (
     Ids,
@@ -29,49 +29,22 @@ from millpond.tables.index import (
     sorted_run,
     with_run,
 )
+from millpond.tables.keys import Keys, among, contiguous
+from millpond.tables.lazy import lazy
+from millpond.tables.shape import Row, RowShape, shape_of
 
 # The version in which a row that is still there died.
 ALIVE = np.iinfo(np.int64).max
 _CAPACITY_MIN = 1024
 # The keys of so many rows stay in the processor's cache; those of more are read in the order of memory.
 _NEAR_ROWS = 50_000
+# So many rows that came one by one are kept as Python values, which take about so many bytes each.
+TAIL_ROWS_MAX = 512
+_VALUE_BYTES = 64
 _ROWS_MAX = int(np.iinfo(np.int32).max)
 
 Indexes = Mapping[tuple[int, ...], tuple[Run, ...]]
 Filter = Callable[[Chunks, npt.NDArray[np.bool_]], Chunks]
-
-
-@dataclass(frozen=True)
-class Keys:
-    """Key values, one array per key column, of exactly the columns' types."""
-
-    columns: tuple[pa.Array, ...]
-
-    def __len__(self) -> int:
-        return len(self.columns[0])
-
-    @cached_property
-    def one(self) -> tuple[Any, ...] | None:
-        """The key as Python values, if it is only one and of texts, bytes and whole numbers: a quarter of the work."""
-        if len(self) != 1:
-            return None
-        parts = tuple(column[0].as_py() for column in self.columns)
-        return parts if all(type(part) in (str, bytes, int) for part in parts) else None
-
-    @cached_property
-    def hashes(self) -> Words:
-        if self.one is not None:
-            return np.array([hash_key(self.one)], dtype=np.uint64)
-        return hash_columns(self.columns)
-
-    def at(self, positions: Ids) -> tuple[pa.Array, ...]:
-        """Some of the keys; positions ascend, each at most once."""
-        return self.columns if len(positions) == len(self) else self.taken(positions)
-
-    def taken(self, positions: Ids) -> tuple[pa.Array, ...]:
-        """Some of the keys, in any order."""
-        places = pa.array(positions)
-        return tuple(column.take(places) for column in self.columns)
 
 
 class Heap:
@@ -87,6 +60,7 @@ class Heap:
         self.index = KeyIndex(rows_expected) if self.key else None
         self.successor: tuple[Heap, Ids] | None = None
         self.hot = HotRows()
+        self.shape = shape_of(schema)
 
     def reserve(self, rows: int) -> None:
         """Room for so many rows. A reader may go on with the arrays it took: they hold all that it may see."""
@@ -108,7 +82,10 @@ class Heap:
 
 @dataclass(frozen=True)
 class Version:
-    """A table as one commit left it. `live` of its first `rows` rows are there, the others are dead."""
+    """A table as one commit left it. `live` of its first `rows` rows are there, the others are dead.
+
+    Chunks and indexes have the first of the rows; those that came one by one since are in `tail`, a list that later
+    versions append to. Only what must have them in Arrow settles them there."""
 
     number: int
     heap: Heap
@@ -118,6 +95,7 @@ class Version:
     indexes: Indexes = field(default_factory=dict)
     # Rows that are there but must not be seen: those of a cache that have expired.
     hidden: npt.NDArray[np.bool_] | None = None
+    tail: list[Row] = field(default_factory=list)
 
     @property
     def schema(self) -> Schema:
@@ -127,7 +105,7 @@ class Version:
     def indexed_columns(self) -> tuple[tuple[int, ...], ...]:
         return tuple(self.indexes)
 
-    @cached_property
+    @lazy
     def mask(self) -> npt.NDArray[np.bool_] | None:
         """Which rows are there; None when all are."""
         if self.live == self.rows:
@@ -146,25 +124,62 @@ class Version:
 
     def all(self, positions: Sequence[int]) -> pa.Table:
         """Some columns of all rows."""
-        return self.chunks.all(positions, self.mask)
+        return self.settled.chunks.all(positions, self.mask)
 
     def table(self, ids: Ids, positions: Sequence[int]) -> pa.Table:
         """Some columns of some rows."""
-        return self.chunks.table(ids, positions)
+        return self._chunks_with(ids).table(ids, positions)
+
+    def columns(self, ids: Ids, positions: Sequence[int]) -> list[pa.Array]:
+        """The same as arrays."""
+        return self._chunks_with(ids).columns(ids, positions)
+
+    def values(self, row: int, positions: Sequence[int]) -> Row:
+        """Some columns of one row as Python values."""
+        place = row - len(self.chunks)
+        if place < 0:
+            return self.chunks.values(row, positions)
+        held = self.tail[place]
+        return tuple([held[position] for position in positions])
+
+    @property
+    def settled(self) -> Version:
+        """The same version with all rows in chunks and indexes."""
+        return self if self.rows <= len(self.chunks) else self._settled
+
+    @lazy
+    def _settled(self) -> Version:
+        shape, first = self.heap.shape, len(self.chunks)
+        assert shape is not None
+        batch = shape.batch(self.tail[: self.rows - first])
+        chunks, indexes = self.chunks.appended(batch), _with_runs(self.indexes, batch, first)
+        return Version(self.number, self.heap, chunks, self.rows, self.live, indexes, self.hidden)
+
+    @property
+    def extended(self) -> Version:
+        """The version to append one more row to: with a tail that has room and that nobody had to settle yet."""
+        full = self.rows - len(self.chunks) >= TAIL_ROWS_MAX
+        return self.settled if full or "_settled" in self.__dict__ else self
+
+    def _chunks_with(self, ids: Ids) -> Chunks:
+        """Chunks that have some rows."""
+        needed = self.rows > len(self.chunks) and len(ids) and ids.max() >= len(self.chunks)
+        return self.settled.chunks if needed else self.chunks
 
     def all_but(self, positions: Sequence[int], gone: npt.NDArray[np.bool_]) -> pa.Table:
         """Some columns of all rows but those marked."""
-        return self.chunks.all(positions, ~gone if self.mask is None else self.mask & ~gone)
+        return self.settled.chunks.all(positions, ~gone if self.mask is None else self.mask & ~gone)
 
     def at(self, number: int, rows: int, live: int) -> Version:
         """An older version of the same heap."""
-        return Version(number, self.heap, self.chunks.first(rows), rows, live, self.indexes)
+        return Version(number, self.heap, self.chunks.first(rows), rows, live, self.indexes, tail=self.tail)
 
     @property
     def nbytes(self) -> int:
         """The bytes in memory, those of the indexes included."""
         runs = sum(run.nbytes for each in self.indexes.values() for run in each)
-        return self.chunks.nbytes + self.heap.nbytes + runs
+        tail = max(0, self.rows - len(self.chunks)) * len(self.schema) * _VALUE_BYTES
+        return self.chunks.nbytes + self.heap.nbytes + runs + tail
 
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> Ids | None:
         """Reading every row is what a heap does best."""
@@ -175,15 +190,21 @@ class Version:
         index = self.heap.index
         assert index is not None
         if keys.one is not None:
-            return np.array([self.locate_one(keys.one)], dtype=np.int64)
+            slot, row = self._find_one(keys.one, keys.hash_of_one)
+            if row >= 0:
+                keys.looked_up = (self, np.array([slot], dtype=np.int32))
+            return np.array([row], dtype=np.int64)
         slots = index.slots
         found = np.full(len(keys), -1, dtype=np.int64)
         entries = slots.find(keys.hashes)
         open_ = np.flatnonzero(entries >= 0)
+        if not len(open_):
+            keys.looked_up = (self, entries)
         while len(open_):
             rows = self._visible(slots, entries.take(open_))
             same = self._have(rows, keys, open_)
             if len(open_) == len(keys) and same.all():
+                keys.looked_up = (self, entries)
                 return rows
             found[open_[same]] = rows[same]
             open_ = open_[~same]
@@ -191,58 +212,65 @@ class Version:
             open_ = open_[entries[open_] >= 0]
         return found
 
-    def locate_one(self, parts: tuple[Any, ...]) -> int:
+    def locate_one(self, parts: tuple[Any, ...], hash_: int) -> int:
         """The row of one key of texts, bytes and whole numbers, or -1."""
+        return self._find_one(parts, hash_)[1]
+
+    def _find_one(self, parts: tuple[Any, ...], hash_: int) -> tuple[int, int]:
+        """The same with the slot of the key."""
         assert self.heap.index is not None
         slots = self.heap.index.slots
-        for slot in slots.find_one(hash_key(parts)):
-            row = int(slots.row[slot])
+        for slot in slots.find_one(hash_):
+            row = slots.row.item(slot)
             while row >= self.rows:
-                row = int(self.heap.before[row])
-            if row >= 0 and self.has(row) and self.chunks.values(row, self.heap.key) == parts:
-                return row
-        return -1
+                row = self.heap.before.item(row)
+            if row >= 0 and self.has(row) and self.values(row, self.heap.key) == parts:
+                return slot, row
+        return -1, -1
 
     def has(self, row: int) -> bool:
         """Whether one row is there."""
         if row >= self.rows or self.heap.died.item(row) <= self.number:
             return False
-        return self.hidden is None or not self.hidden[row]
+        return self.hidden is None or not self.hidden.item(row)
 
     def row(self, row: int) -> dict[str, Any]:
         """One row as Python values."""
-        values = self.chunks.values(row, range(len(self.schema)))
+        values = self.values(row, range(len(self.schema)))
         return dict(zip(self.schema.names, values, strict=True))
 
     def locate_by(self, columns: tuple[int, ...], keys: Keys) -> Ids | None:
         """All rows whose columns have one of the values, through an index; None when there is none."""
-        runs = self.indexes.get(columns)
-        if runs is None:
+        if columns not in self.indexes:
             return None
+        runs = self.settled.indexes[columns]
         hashes = np.sort(keys.hashes)
         hashes = hashes[np.append(True, hashes[1:] != hashes[:-1])] if len(hashes) else hashes
         rows = distinct(np.concatenate([np.empty(0, dtype=np.int64), *(run.find(hashes) for run in runs)]))
         rows = rows[self.there(rows)]
         # A hash may belong to several values: keep the rows whose values are among the keys.
-        own = Keys(tuple(self.chunks.columns(rows, columns)))
+        own = Keys(tuple(self.columns(rows, columns)))
         return rows[among(own, keys)]
 
     def indexed(self, columns: tuple[int, ...]) -> Version:
         """This version with one more index."""
-        hashes = hash_columns(_contiguous(self.chunks.all(columns))) if self.rows else np.empty(0, dtype=np.uint64)
+        whole = self.settled
+        hashes = (
+            hashing.hash_columns(contiguous(whole.chunks.all(columns))) if self.rows else np.empty(0, dtype=np.uint64)
+        )
         run = sorted_run(hashes, 0)
-        return replace(self, indexes={**self.indexes, columns: (run,)})
+        return replace(whole, indexes={**whole.indexes, columns: (run,)})
 
     def _have(self, rows: Ids, keys: Keys, positions: Ids) -> npt.NDArray[np.bool_]:
         """Which rows have the key at the same place of `positions`; row -1 has none."""
         if self.rows <= _NEAR_ROWS and rows.min() >= 0:
-            return equal_rows(keys.at(positions), self.chunks.columns(rows, self.heap.key))
+            return equal_rows(keys.at(positions), self.columns(rows, self.heap.key))
         same = np.zeros(len(rows), dtype=np.bool_)
         rows, places = in_row_order(rows)
         first = int(np.searchsorted(rows, 0))
         rows, places = rows[first:], places[first:]
         given = keys.taken(positions.take(places))
-        same[places] = equal_rows(given, self.chunks.columns(rows, self.heap.key))
+        same[places] = equal_rows(given, self.columns(rows, self.heap.key))
         return same
 
     def _visible(self, slots: Slots, entries: Links) -> Ids:
@@ -261,13 +289,36 @@ class Version:
         return rows
 
 
-@dataclass(frozen=True)
 class Addition:
-    """Rows about to be appended: `entries` are the slots of their keys, -1 for keys that never had one."""
+    """Rows about to be appended, as a batch or, one alone, as Python values: `entries` are the slots of their keys,
+    -1 for keys that never had one."""
 
-    batch: pa.RecordBatch
-    keys: Keys | None = None
-    entries: Links | None = None
+    def __init__(self, schema: Schema, batch: pa.RecordBatch | None, keys: Keys | None = None) -> None:
+        self.schema = schema
+        self.keys = keys
+        self.count = 0 if batch is None else int(batch.num_rows)
+        self.one: Row | None = None
+        self.entries: Links | None = None
+        self._batch = batch
+        self._shape: RowShape | None = None
+
+    @classmethod
+    def of_one(cls, shape: RowShape, row: Row, key: Keys | None) -> Addition:
+        made = cls(shape.schema, None, key)
+        made._shape, made.one, made.count = shape, row, 1
+        return made
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        if self._batch is None:
+            one = self.one
+            self._batch = no_rows(self.schema) if self._shape is None or one is None else self._shape.batch([one])
+        return self._batch
+
+
+def no_rows(schema: Schema) -> pa.RecordBatch:
+    """A batch without rows."""
+    return pa.RecordBatch.from_arrays([pa.array([], c.type) for c in schema], schema=schema.arrow())
 
 
 def empty_version(schema: Schema, indexes: Sequence[tuple[str, ...]] = (), number: int = 0) -> Version:
@@ -278,31 +329,28 @@ def empty_version(schema: Schema, indexes: Sequence[tuple[str, ...]] = (), numbe
     return version
 
 
-def key_columns(schema: Schema, batch: pa.RecordBatch | pa.Table) -> Keys:
-    """The keys of rows that have all columns of the schema."""
-    return Keys(tuple(_contiguous(batch.select([schema.position(name) for name in schema.key]))))
-
-
 def entries_of(version: Version, keys: Keys) -> Links:
     """The slot of each key, whether its row is there or not; -1 for a key that never had one. For the writer only."""
     assert version.heap.index is not None
     slots = version.heap.index.slots
+    if keys.looked_up is not None and keys.looked_up[0] is version:
+        return keys.looked_up[1]
     if keys.one is not None:
-        return np.array([_entry_of(version, slots, keys.one)], dtype=np.int32)
+        return np.array([_entry_of(version, slots, keys.one, keys.hash_of_one)], dtype=np.int32)
     found = slots.find(keys.hashes)
     open_ = np.flatnonzero(found >= 0)
     while len(open_):
         rows = slots.row[found[open_]].astype(np.int64)
-        same = equal_rows(keys.at(open_), version.chunks.columns(rows, version.heap.key))
+        same = equal_rows(keys.at(open_), version.columns(rows, version.heap.key))
         open_ = open_[~same]
         found[open_] = slots.find_next(keys.hashes[open_], found[open_])
         open_ = open_[found[open_] >= 0]
     return found
 
 
-def _entry_of(version: Version, slots: Slots, one: tuple[Any, ...]) -> int:
-    for slot in slots.find_one(hash_key(one)):
-        if version.chunks.values(int(slots.row[slot]), version.heap.key) == one:
+def _entry_of(version: Version, slots: Slots, one: tuple[Any, ...], hash_: int) -> int:
+    for slot in slots.find_one(hash_):
+        if version.values(slots.row.item(slot), version.heap.key) == one:
             return slot
     return -1
 
@@ -313,13 +361,17 @@ class Staged:
 
     version: Version
     removed: Ids
-    hashes: Words | None
-    entries: Links | None
+    hashes: Words | None = None
+    entries: Links | None = None
+    one: Row | None = None
 
     def apply(self) -> Version:
         """Let it happen: mark the dead and point keys to their new rows. Readers of older versions notice nothing."""
         after, heap = self.version, self.version.heap
         heap.died[self.removed] = after.number
+        if self.one is not None:
+            after.tail.append(self.one)
+            assert len(after.chunks) + len(after.tail) == after.rows
         if heap.index is not None and self.entries is not None and self.hashes is not None:
             new = np.arange(after.rows - len(self.entries), after.rows)
             _point(heap, heap.index, new, self.entries, self.hashes)
@@ -328,22 +380,33 @@ class Staged:
 
 def staged(version: Version, removed: Ids, addition: Addition) -> Staged:
     """The next version: rows removed, rows appended."""
-    heap, batch = version.heap, addition.batch
-    end = version.rows + batch.num_rows
+    heap, end = version.heap, version.rows + addition.count
     if end >= _ROWS_MAX:
         message = f"A memory table holds at most {_ROWS_MAX:,} rows."
         raise TableError("MP406", message, hint="Delete rows, or use another backend.")
     heap.reserve(end)
-    live = version.live - len(removed) + batch.num_rows
-    if not batch.num_rows:
-        after = replace(version, number=version.number + 1, live=live)
-        return Staged(after, removed, None, None)
-    indexes = {c: with_run(runs, _run(batch, c, version.rows)) for c, runs in version.indexes.items()}
-    after = Version(version.number + 1, heap, version.chunks.appended(batch), end, live, indexes)
+    number, live = version.number + 1, version.live - len(removed) + addition.count
+    if not addition.count:
+        return Staged(replace(version, number=number, live=live), removed)
+    one = _alone(heap, addition)
+    if one is not None:
+        base = version.extended
+        after = Version(number, heap, base.chunks, end, live, base.indexes, tail=base.tail)
+    else:
+        base = version.settled
+        indexes = _with_runs(base.indexes, addition.batch, version.rows)
+        after = Version(number, heap, base.chunks.appended(addition.batch), end, live, indexes)
     if addition.keys is None:
-        return Staged(after, removed, None, None)
+        return Staged(after, removed, one=one)
     entries = entries_of(version, addition.keys) if addition.entries is None else addition.entries
-    return Staged(after, removed, addition.keys.hashes, entries)
+    return Staged(after, removed, addition.keys.hashes, entries, one)
+
+
+def _alone(heap: Heap, addition: Addition) -> Row | None:
+    """The only new row as Python values, if it can be had so."""
+    if addition.one is not None or addition.count != 1 or heap.shape is None:
+        return addition.one
+    return heap.shape.row_of(addition.batch)
 
 
 def changed(version: Version, removed: Ids, addition: Addition) -> Version:
@@ -353,6 +416,7 @@ def changed(version: Version, removed: Ids, addition: Addition) -> Version:
 
 def compacted(version: Version, filtered: Filter = Chunks.filtered) -> tuple[Version, Ids]:
     """The same rows without the dead ones, in a new heap, and the new number of each old row (-1 for dead ones)."""
+    version = version.settled
     ids = version.ids()
     numbers = np.full(version.rows, -1, dtype=np.int64)
     numbers[ids] = np.arange(len(ids))
@@ -375,6 +439,9 @@ def _hashes_of(version: Version, ids: Ids) -> Words:
 
 def _point(heap: Heap, index: KeyIndex, new: Ids, entries: Links, hashes: Words) -> None:
     """Let the slots of keys point to their new rows, and these to the rows before them."""
+    if len(entries) == 1:
+        _point_one(heap, index, new, entries.item(0), hashes)
+        return
     known = entries >= 0
     if known.any():
         slots = entries[known]
@@ -384,28 +451,19 @@ def _point(heap: Heap, index: KeyIndex, new: Ids, entries: Links, hashes: Words)
         index.add(hashes[~known], new[~known])
 
 
+def _point_one(heap: Heap, index: KeyIndex, new: Ids, entry: int, hashes: Words) -> None:
+    if entry < 0:
+        index.add(hashes, new)
+        return
+    row = new.item(0)
+    heap.before[row] = index.slots.row.item(entry)
+    index.slots.row[entry] = row
+
+
+def _with_runs(indexes: Indexes, batch: pa.RecordBatch, first_row: int) -> Indexes:
+    """The indexes with the rows of a batch."""
+    return {columns: with_run(runs, _run(batch, columns, first_row)) for columns, runs in indexes.items()}
+
+
 def _run(batch: pa.RecordBatch, columns: tuple[int, ...], first_row: int) -> Run:
-    return sorted_run(hash_columns(_contiguous(batch.select(list(columns)))), first_row)
-
-
-def _contiguous(rows: pa.RecordBatch | pa.Table) -> list[pa.Array]:
-    return [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in rows.columns]
-
-
-def among(rows: Keys, keys: Keys) -> npt.NDArray[np.bool_]:
-    """Which rows have values that are among the keys; a NULL among the keys finds NULL."""
-    order = np.argsort(keys.hashes)
-    hashes = keys.hashes[order]
-    found = np.zeros(len(rows), dtype=np.bool_)
-    if not len(hashes):
-        return found
-    places = np.searchsorted(hashes, rows.hashes, side="left")
-    open_ = np.flatnonzero(places < len(hashes))
-    while len(open_):
-        open_ = open_[hashes[places[open_]] == rows.hashes[open_]]
-        same = equal_rows(rows.at(open_), keys.taken(order[places[open_]]))
-        found[open_[same]] = True
-        open_ = open_[~same]
-        places[open_] += 1
-        open_ = open_[places[open_] < len(hashes)]
-    return found
+    return sorted_run(hashing.hash_columns(contiguous(batch.select(list(columns)))), first_row)

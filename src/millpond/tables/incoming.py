@@ -53,7 +53,7 @@ def _groups(rows: Sequence[Mapping[str, Any]]) -> list[Sequence[Mapping[str, Any
     if not rows:
         return []
     for row in rows:
-        if not isinstance(row, Mapping):
+        if type(row) is not dict and not isinstance(row, Mapping):
             raise TableError("MP409", f"A row cannot be {type(row).__name__}.", hint="Give each row as a dict.")
     first = rows[0].keys()
     if all(row.keys() == first for row in rows):

@@ -46,11 +46,11 @@ class Slots:
 
     def find_one(self, hash_: int) -> Iterator[int]:
         """The slots with a hash, one after another."""
-        slot = int(self.heads[hash_ & (len(self.heads) - 1)])
+        slot = self.heads.item(hash_ & (len(self.heads) - 1))
         while slot >= 0:
-            if int(self.hashes[slot]) == hash_:
+            if self.hashes.item(slot) == hash_:
                 yield slot
-            slot = int(self.chain[slot])
+            slot = self.chain.item(slot)
 
     def _walk(self, hashes: Words, slots: Links) -> Links:
         found = slots.copy()

@@ -11,13 +11,16 @@ import pyarrow as pa
 
 from millpond.contracts.table import Capabilities, Change, ReadTable, Stats, TableSpec
 from millpond.errors import ConflictError, TableError
+from millpond.tables import hashing
 from millpond.tables.conditions import Condition, Evaluator, parsed
 from millpond.tables.draft import Base, Draft, State
-from millpond.tables.heap import Keys, Version
+from millpond.tables.heap import Version
 from millpond.tables.index import Ids
+from millpond.tables.keys import Keys
 from millpond.tables.read_through import SIZE_MAX, ReadThrough
 from millpond.tables.reading import Snapshot
 from millpond.tables.rows import Prepared, TableRows
+from millpond.tables.shape import shape_of
 from millpond.tables.writing import Writing
 
 if TYPE_CHECKING:
@@ -55,6 +58,7 @@ class LiveTable(Writing):
         self.spec = spec
         self.name, self.schema, self.null_keys = spec.name, spec.schema, spec.null_keys
         self.evaluator = Evaluator(spec.schema, self._store.fallback)
+        self.shape = shape_of(spec.schema)
         # A row with lists or dicts in it could be changed through the copy that a caller got.
         self._flat = not any(pa.types.is_nested(c.type) for c in spec.schema)
         kinds = tuple(_SIMPLE.get(spec.schema[name].type) for name in spec.schema.key)
@@ -105,7 +109,8 @@ class LiveTable(Writing):
         if entry is not None and state.has(entry[0]):
             self._hits += 1
             return entry[1].copy()
-        row = state.locate_one(key if type(key) is tuple else (key,))
+        parts = key if type(key) is tuple else (key,)
+        row = state.locate_one(parts, hashing.hash_key(parts))
         if row < 0:
             return None
         self._hits += 1
@@ -119,7 +124,8 @@ class LiveTable(Writing):
             return super().contains(key)
         state = self._state()
         assert isinstance(state, Version)
-        found = state.locate_one(key if type(key) is tuple else (key,)) >= 0
+        parts = key if type(key) is tuple else (key,)
+        found = state.locate_one(parts, hashing.hash_key(parts)) >= 0
         self._lookups += 1
         self._hits += found
         return found

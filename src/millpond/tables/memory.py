@@ -14,19 +14,10 @@ from millpond.errors import ConflictError, MillpondError, TableError
 from millpond.faults import reach
 from millpond.options import BOOLEAN, FOLDER, SIZE, Option, choice
 from millpond.tables.draft import Draft
-from millpond.tables.heap import (
-    Addition,
-    Staged,
-    Version,
-    changed,
-    compacted,
-    empty_version,
-    entries_of,
-    key_columns,
-    staged,
-)
+from millpond.tables.heap import Addition, Staged, Version, changed, compacted, empty_version, entries_of, staged
 from millpond.tables.history import Entry, History, renumbered
 from millpond.tables.index import Ids
+from millpond.tables.keys import key_columns
 from millpond.tables.spill_files import SPILL, SpillFolder, temporary_root
 from millpond.tables.spilling import Spill
 
@@ -44,13 +35,17 @@ class Prepared:
     """A change that has passed every check and only waits for the log."""
 
     staged: Staged
-    added: pa.RecordBatch
+    addition: Addition
     # What the log must say is gone: rows that are not merely replaced under their key.
     vanished: Ids
 
     @property
     def number(self) -> int:
         return self.staged.version.number
+
+    @property
+    def added(self) -> pa.RecordBatch:
+        return self.addition.batch
 
 
 @dataclass
@@ -101,22 +96,24 @@ class MemoryRows:
 
     def _removed(self, draft: Draft) -> Ids:
         assert isinstance(draft.base, Version)
-        removed = renumbered(draft.removed(), draft.base.heap, self.current.heap)
+        removed = draft.removed()
+        if self.current is draft.base or not len(removed):
+            return removed
+        removed = renumbered(removed, draft.base.heap, self.current.heap)
         if (removed < 0).any() or not self.current.there(removed).all():
             raise conflict(self.spec.name)
         return removed
 
     def _prepared(self, draft: Draft, removed: Ids, addition: Addition) -> Prepared:
         live = self.current
-        if addition.keys is None or not addition.batch.num_rows:
-            return self._fitting(Prepared(staged(live, removed, addition), addition.batch, removed))
-        entries = entries_of(live, addition.keys)
-        replaced = self._occupied(live, entries)
+        if addition.keys is None or not addition.count:
+            return self._fitting(Prepared(staged(live, removed, addition), addition, removed))
+        addition.entries = entries_of(live, addition.keys)
+        replaced = self._occupied(live, addition.entries)
         if live is not draft.base and not np.isin(replaced, removed).all():
             raise conflict(self.spec.name)
         vanished = removed[:0] if len(replaced) == len(removed) else np.setdiff1d(removed, replaced)
-        ready = Addition(addition.batch, addition.keys, entries)
-        return self._fitting(Prepared(staged(live, removed, ready), addition.batch, vanished))
+        return self._fitting(Prepared(staged(live, removed, addition), addition, vanished))
 
     @property
     def bytes_disk(self) -> int:
@@ -184,6 +181,9 @@ class MemoryRows:
 
     def _occupied(self, live: Version, entries: np.ndarray[tuple[int], np.dtype[np.int32]]) -> Ids:
         assert live.heap.index is not None
+        if len(entries) == 1:
+            row = live.heap.index.slots.row.item(entries.item(0)) if entries.item(0) >= 0 else -1
+            return np.array([row] if row >= 0 and live.has(row) else [], dtype=np.int64)
         rows = live.heap.index.slots.row[entries[entries >= 0]].astype(np.int64)
         return rows[live.there(rows)]
 
@@ -197,7 +197,7 @@ class MemoryRows:
         rows spilled: before the log has it, so that a disk that refuses refuses the change."""
         limit = self.spec.values.get("max_memory")
         after = prepared.staged.version
-        if limit is None or not prepared.added.num_rows:
+        if limit is None or not prepared.addition.count:
             return prepared
         if self._spill is not None:
             return replace(prepared, staged=replace(prepared.staged, version=self._spill.fitted(after)))
@@ -219,7 +219,7 @@ def loaded(version: Version, table: pa.Table, number: int) -> Version:
     batch = next(iter(table.combine_chunks().to_batches()), None)
     if batch is not None and batch.num_rows:
         keys = key_columns(version.schema, batch) if version.schema.key else None
-        version = changed(version, np.empty(0, dtype=np.int64), Addition(batch, keys))
+        version = changed(version, np.empty(0, dtype=np.int64), Addition(version.schema, batch, keys))
     return replace(version, number=number)
 
 
@@ -227,7 +227,7 @@ def _spilled(version: Version, table: pa.Table, spill: Spill) -> Version:
     """An empty version with the rows of a checkpoint, never more of them in memory than may stay there."""
     for batch in table.to_batches(max_chunksize=_LOADED_ROWS):
         keys = key_columns(version.schema, batch) if version.schema.key else None
-        version = spill.fitted(changed(version, np.empty(0, dtype=np.int64), Addition(batch, keys)))
+        version = spill.fitted(changed(version, np.empty(0, dtype=np.int64), Addition(version.schema, batch, keys)))
     return version
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.tables.draft import State
-from millpond.tables.heap import Keys
 from millpond.tables.index import Ids
+from millpond.tables.keys import Keys
 
 SIZE_MAX = 10_000
 # Rows lie in the blocks they came in; a block is copied when so few of its rows are still wanted.

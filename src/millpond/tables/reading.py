@@ -15,8 +15,8 @@ from millpond.tables import selection
 from millpond.tables.coercion import cast_array, to_array
 from millpond.tables.conditions import Evaluator, as_condition
 from millpond.tables.draft import State
-from millpond.tables.heap import Keys
 from millpond.tables.index import Ids, distinct
+from millpond.tables.keys import Keys
 
 
 class Reading:

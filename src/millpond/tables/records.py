@@ -13,8 +13,8 @@ from millpond import registry
 from millpond.contracts.table import TableSpec
 from millpond.schema import Column, Schema
 from millpond.tables.draft import Base, Draft
-from millpond.tables.heap import Keys, key_columns
 from millpond.tables.index import Ids
+from millpond.tables.keys import Keys, key_columns
 from millpond.tables.log import Record
 from millpond.tables.rows import Prepared
 
@@ -31,19 +31,20 @@ def encode_change(
     table: int, before: Base, prepared: Prepared, codec: str | None = None
 ) -> tuple[dict[str, Any], list[pa.Buffer]]:
     """A table's part of a commit: its entry in the header, and its two streams."""
-    if before.schema.key:
-        names = pa.schema([before.schema.arrow().field(n) for n in before.schema.key])
-        rows = before.table(prepared.vanished, [before.schema.position(n) for n in before.schema.key])
-        gone = pa.RecordBatch.from_arrays([c.combine_chunks() for c in rows.columns], schema=names)
-    else:
-        # Row numbers change when the table is compacted; how many live rows come before a row does not.
-        ranks = (
-            np.searchsorted(before.ids(), np.sort(prepared.vanished)) if len(prepared.vanished) else prepared.vanished
-        )
-        gone = pa.RecordBatch.from_arrays([pa.array(ranks)], schema=_RANK)
-    blobs = [to_stream(gone, codec) if gone.num_rows else pa.py_buffer(b"")]
+    blobs = [to_stream(_gone(before, prepared.vanished), codec) if len(prepared.vanished) else pa.py_buffer(b"")]
     blobs.append(to_stream(prepared.added, codec) if prepared.added.num_rows else pa.py_buffer(b""))
     return {"table": table}, blobs
+
+
+def _gone(before: Base, vanished: Ids) -> pa.RecordBatch:
+    """Rows by their keys, or by their ranks in a table that has none."""
+    if before.schema.key:
+        names = pa.schema([before.schema.arrow().field(n) for n in before.schema.key])
+        rows = before.table(vanished, [before.schema.position(n) for n in before.schema.key])
+        return pa.RecordBatch.from_arrays([c.combine_chunks() for c in rows.columns], schema=names)
+    # Row numbers change when the table is compacted; how many live rows come before a row does not.
+    ranks = np.searchsorted(before.ids(), np.sort(vanished))
+    return pa.RecordBatch.from_arrays([pa.array(ranks)], schema=_RANK)
 
 
 def changes_of(record: Record) -> list[tuple[dict[str, Any], Blob, Blob]]:

@@ -20,8 +20,8 @@ from millpond.tables.coercion import to_array
 from millpond.tables.conditions import Condition, Evaluator, parsed
 from millpond.tables.draft import State
 from millpond.tables.hashing import null_rows
-from millpond.tables.heap import Keys, among
 from millpond.tables.index import Ids, distinct
+from millpond.tables.keys import Keys, OneKey, among
 
 # The types whose Python values are compared as they are.
 _EXACT: dict[pa.DataType, type] = {pa.string(): str, pa.int64(): int, pa.binary(): bytes}
@@ -80,7 +80,7 @@ def _by_whole_key(state: State, condition: Condition, given: Sequence[Any]) -> S
         type(v) is not _EXACT.get(c.type) for v, c in zip(values, columns, strict=True)
     ):
         return None
-    found = state.locate(Keys(tuple(to_array([v], c) for v, c in zip(values, columns, strict=True))))
+    found = state.locate(OneKey(tuple(values), [c.type for c in columns]))
     return Selected(state, found[found >= 0], schema.key, 1)
 
 

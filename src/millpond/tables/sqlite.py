@@ -101,12 +101,12 @@ class SqliteRows:
     def prepare(self, draft: Draft) -> SqlitePrepared:
         now, removed, addition = self.current, draft.removed(), draft.added()
         replaced = removed[:0]
-        if addition.keys is not None and addition.batch.num_rows:
+        if addition.keys is not None and addition.count:
             replaced = now.locate(addition.keys)
             replaced = replaced[replaced >= 0]
         if now.number != draft.base.number and not (now.there(removed).all() and np.isin(replaced, removed).all()):
             raise conflict(self.spec.name)
-        count = addition.batch.num_rows
+        count = addition.count
         after = replace(now, number=now.number + 1, rows=now.rows + count, live=now.live - len(removed) + count)
         return SqlitePrepared(after, removed, addition.batch, np.setdiff1d(removed, replaced))
 

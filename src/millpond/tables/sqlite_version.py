@@ -15,8 +15,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.schema import Schema
-from millpond.tables.heap import Keys, among
 from millpond.tables.index import Ids
+from millpond.tables.keys import Keys, among
 from millpond.tables.sqlite_conditions import pushed, quoted
 from millpond.tables.sqlite_database import Database
 from millpond.tables.sqlite_values import from_sqlite, to_sqlite

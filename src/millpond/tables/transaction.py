@@ -11,8 +11,8 @@ import pyarrow as pa
 from millpond.contracts.table import Change
 from millpond.errors import ConflictError, TableError
 from millpond.tables.draft import Base, Draft, Mark, State
-from millpond.tables.heap import Keys
 from millpond.tables.index import Ids
+from millpond.tables.keys import Keys
 from millpond.tables.live import LiveTable
 from millpond.tables.writing import Writing
 
@@ -147,7 +147,7 @@ class TransactionTable(Writing):
         self._transaction = transaction
         self._table = table
         self.name, self.schema = table.name, table.schema
-        self.null_keys, self.evaluator = table.null_keys, table.evaluator
+        self.null_keys, self.evaluator, self.shape = table.null_keys, table.evaluator, table.shape
 
     def _state(self) -> Draft:
         return self._transaction.draft(self._table)

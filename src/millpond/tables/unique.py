@@ -10,8 +10,8 @@ import pyarrow as pa
 from millpond.errors import ConstraintError
 from millpond.schema import Schema
 from millpond.tables.hashing import equal_rows
-from millpond.tables.heap import Keys
 from millpond.tables.index import Ids
+from millpond.tables.keys import Keys
 
 
 def check_unique(table: str, schema: Schema, keys: Keys) -> None:

@@ -18,10 +18,11 @@ from millpond.tables.coercion import cast_array, to_array
 from millpond.tables.conditions import as_condition
 from millpond.tables.differences import difference
 from millpond.tables.draft import Draft
-from millpond.tables.heap import Keys, key_columns
 from millpond.tables.incoming import Incoming, incoming
 from millpond.tables.index import Ids
+from millpond.tables.keys import Keys, key_columns
 from millpond.tables.reading import Reading
+from millpond.tables.shape import Row, RowShape
 from millpond.tables.unique import check_nulls, check_unique, last_of_each, shown_key
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
@@ -30,17 +31,27 @@ _NO_ROWS = np.empty(0, dtype=np.int64)
 class Writing(Reading):
     """The changes of WriteTable. A subclass says which draft they go into."""
 
+    shape: RowShape | None
+
     def _draft(self) -> AbstractContextManager[Draft]:
         """The draft of one change; what leaves it without an exception counts."""
         raise NotImplementedError
 
     def insert(self, rows: Rows) -> int:
+        alone = self._alone(rows, whole=False)
+        if alone is not None:
+            with self._draft() as draft:
+                return self._insert_one(draft, *alone)
         groups = incoming(self.name, self.schema, rows)
         with self._draft() as draft, _undone_on_error(draft):
             return sum(self._insert(draft, given) for given in groups)
 
     def upsert(self, rows: Rows) -> int:
         self._need_key()
+        alone = self._alone(rows, whole=True)
+        if alone is not None:
+            with self._draft() as draft:
+                return self._upsert_one(draft, *alone)
         groups = incoming(self.name, self.schema, rows)
         with self._draft() as draft, _undone_on_error(draft):
             return sum(self._upsert(draft, given) for given in groups)
@@ -61,7 +72,7 @@ class Writing(Reading):
                 ids = self._lookup_ids(draft, keys, None)
             else:
                 ids = draft.ids() if condition is None else self._select(draft, condition, parameters).ids
-            draft.change(ids, self._no_rows())
+            draft.remove(ids)
             return len(ids)
 
     def replace(self, rows: pa.Table) -> int:
@@ -75,6 +86,41 @@ class Writing(Reading):
             kept = batch.take(pa.array(added))
             draft.change(removed, kept, None if keys is None else Keys(keys.at(added)))
             return max(len(removed), len(added))
+
+    def _alone(self, rows: Rows, *, whole: bool) -> tuple[RowShape, Row, Keys | None] | None:
+        """The only row, and its key, if its values are exactly of the columns' types: no need for Arrow then."""
+        shape = self.shape
+        if shape is None or type(rows) is not list or len(rows) != 1 or type(rows[0]) is not dict:
+            return None
+        row = shape.row(rows[0], whole=whole)
+        if row is None or not self.schema.key:
+            return None if row is None else (shape, row, None)
+        key = shape.key(row)
+        return None if key is None else (shape, row, key)
+
+    def _insert_one(self, draft: Draft, shape: RowShape, row: Row, key: Keys | None) -> int:
+        if key is not None:
+            self._check_free(key, draft.locate(key))
+        draft.change_one(_NO_ROWS, shape, row, key)
+        return 1
+
+    def _upsert_one(self, draft: Draft, shape: RowShape, row: Row, key: Keys | None) -> int:
+        assert key is not None
+        there = draft.locate(key)
+        draft.change_one(there if there[0] >= 0 else _NO_ROWS, shape, row, key)
+        return 1
+
+    def _update_one(self, draft: Draft, row: int, values: Mapping[str, Any]) -> bool:
+        """Whether the change of one row could be made without Arrow."""
+        old = None if self.shape is None else draft.values(row)
+        if self.shape is None or old is None:
+            return False
+        new = self.shape.changed(old, values)
+        key = self.shape.key(new) if new is not None and self.schema.key else None
+        if new is None or (key is None and self.schema.key):
+            return False
+        draft.change_one(np.array([row]), self.shape, new, key)
+        return True
 
     def _insert(self, draft: Draft, given: Incoming) -> int:
         batch = self._complete(given)
@@ -102,6 +148,8 @@ class Writing(Reading):
         if not len(found.ids):
             self._positions(list(values))
             return 0
+        if len(found.ids) == 1 and self._update_one(draft, int(found.ids[0]), values):
+            return 1
         batch = self._with_values(found, values, parameters)
         self._check_not_null(batch)
         keys = self._checked_keys(batch)
@@ -178,13 +226,12 @@ class Writing(Reading):
         check_nulls(self.name, names, [batch.column(self.schema.position(n)) for n in names], "MP401")
 
     def _check_free(self, keys: Keys, there: Ids) -> None:
+        if len(there) == 1 and there.item(0) < 0:
+            return
         taken = np.flatnonzero(there >= 0)
         if len(taken):
             message = f"Table '{self.name}' has a row with key {shown_key(self.schema, keys, int(taken[0]))} already."
             raise ConstraintError("MP402", message, hint="UPSERT replaces it. Nothing was changed.")
-
-    def _no_rows(self) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([pa.array([], c.type) for c in self.schema], schema=self.schema.arrow())
 
 
 @contextmanager
