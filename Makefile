@@ -29,8 +29,8 @@ check: system $(READY)  ## Lint, format, types, layers and style: no Spark, unde
 bench: system $(READY)  ## Run the benchmarks and print their figures
 	@for file in bench/check.py bench/tables.py bench/flows.py; do echo "== $$file"; $(BIN)/python "$$file"; done
 
-soak: system $(READY)  ## Run the crash tests a hundred times over
-	@MILLPOND_SOAK=1 $(BIN)/python -m pytest -k "crash or kill"
+soak: system $(READY)  ## Run the crash tests a hundred times over, and readers beside a writer for a minute
+	@MILLPOND_SOAK=1 $(BIN)/python -m pytest -k "crash or kill or readers_never"
 
 docs: $(READY)  ## Write the generated parts of docs/ anew
 	@$(BIN)/python scripts/docs.py

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,10 @@ from millpond.tables import memory
 from millpond.tables.store import open_store
 
 KEYS = 500
-SECONDS = 3.0
+READERS = 8
+SECONDS = 60.0 if os.environ.get("MILLPOND_SOAK") else 3.0
+# What the process may grow by once it has warmed up: recent commits are kept, and allocators hold pages back.
+GROWTH_BYTES_MAX = 256 * 1024 * 1024
 SCHEMA = Schema.of([Column("k", pa.int64(), False), Column("v", pa.int64()), Column("s", pa.string())], ["k"])
 
 
@@ -30,21 +35,34 @@ def content(turn: int) -> pa.Table:
 def test_readers_never_see_half_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_DEAD_MIN", 2000)
     store = open_store(None)
-    left, right = (store.create(TableSpec(name, SCHEMA, indexes=(("s",),))) for name in ("left", "right"))
+    left, right, single = (
+        store.create(TableSpec(name, SCHEMA, indexes=(("s",),))) for name in ("left", "right", "single")
+    )
     with store.begin() as tx:
         for name in ("left", "right"):
             tx.table(name).insert(content(0))
-    stop, wrong, reads = threading.Event(), [], [0] * 4
+    single.insert([{"k": 0, "v": 0, "s": "s0"}])
+    stop, wrong, reads = threading.Event(), [], [0] * READERS
 
     def same(table: pa.Table, rows: int = KEYS) -> int:
         found = pc.count_distinct(table.column("v")).as_py()
         assert (table.num_rows, found) == (rows, 1), f"{table.num_rows} rows, {found} values"
         return int(table.column("v")[0].as_py())
 
+    def newest(row: dict[str, Any] | None, seen: int) -> int:
+        assert row is not None
+        assert row["s"] == f"s{row['v'] % 3}"
+        assert row["v"] >= seen, "an older row after a newer one"
+        return int(row["v"])
+
     def read(number: int) -> None:
         keys = pa.array(np.random.default_rng(number).permutation(KEYS))
+        seen = 0
         try:
             while not stop.is_set():
+                seen = newest(single.get(0), seen)
+                seen = newest(single.lookup([0]).to_pylist()[0], seen)
+                seen = newest(single.find("s IN ('s0', 's1', 's2')").to_pylist()[0], seen)
                 same(left.lookup(keys))
                 same(left.to_arrow())
                 same(right.find("k >= 0"))
@@ -62,12 +80,16 @@ def test_readers_never_see_half_a_commit(monkeypatch: pytest.MonkeyPatch) -> Non
     threads = [threading.Thread(target=read, args=(n,)) for n in range(len(reads))]
     for thread in threads:
         thread.start()
-    end, turn = time.monotonic() + SECONDS, 0
-    while time.monotonic() < end and not stop.is_set():
+    begin, turn, warm = time.monotonic(), 0, 0
+    while time.monotonic() < begin + SECONDS and not stop.is_set():
         turn += 1
         with store.begin() as tx:
             for name in ("left", "right"):
                 _change(tx.table(name), turn)
+        single.upsert([{"k": 0, "v": turn, "s": f"s{turn % 3}"}])
+        if not warm and time.monotonic() > begin + SECONDS / 3:
+            warm = _resident_bytes()
+    grown = _resident_bytes() - warm
     stop.set()
     for thread in threads:
         thread.join(30)
@@ -75,6 +97,13 @@ def test_readers_never_see_half_a_commit(monkeypatch: pytest.MonkeyPatch) -> Non
     assert min(reads) > 0
     assert turn > 0
     assert left.stats().compactions > 0
+    assert grown < GROWTH_BYTES_MAX
+    assert sum(table.stats().bytes_memory for table in (left, right, single)) < GROWTH_BYTES_MAX // 16
+
+
+def _resident_bytes() -> int:
+    """The memory that the process has from the system."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _change(table: Any, turn: int) -> None:
