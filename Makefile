@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench soak docs clean system
+.PHONY: help demo test check bench chart soak docs clean system
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -28,6 +28,9 @@ check: system $(READY)  ## Lint, format, types, layers and style: no Spark, unde
 
 bench: system $(READY)  ## Run the benchmarks and print their figures
 	@for file in bench/check.py bench/tables.py bench/flows.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+
+chart: system $(READY)  ## Draw how tables grow, up to ten million rows, into docs/
+	@$(BIN)/python bench/tables.py --chart docs/growth.png
 
 soak: system $(READY)  ## Run the crash tests a hundred times over, and readers beside a writer for a minute
 	@MILLPOND_SOAK=1 $(BIN)/python -m pytest -k "crash or kill or readers_never"

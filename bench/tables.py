@@ -10,37 +10,21 @@ import tempfile
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from growth import SIZES, draw, growth
+from made_rows import rows, table_in
 from peers import peers
 
 from millpond.contracts.table import Table, TableSpec
-from millpond.schema import TIMESTAMP, Schema
-from millpond.tables.store import TableStore, open_store
+from millpond.schema import Schema
+from millpond.tables.store import open_store
 
 KEYS = 100_000
-
-
-def rows(count: int, first: int = 0) -> pa.Table:
-    """Rows of the benchmark: a text key, two texts of few values, and five numbers and times."""
-    numbers = np.arange(first, first + count)
-    return pa.table(
-        {
-            "key": pa.array([f"user-{n:08d}" for n in numbers]),
-            "symbol": pa.array([f"sym-{n % 500}" for n in numbers]),
-            "tier": pa.array([("BASIC", "SILVER", "GOLD", "PLATINUM")[n % 4] for n in numbers]),
-            "quantity": pa.array((numbers % 1000).astype(np.int32)),
-            "volume": pa.array(numbers),
-            "ratio": pa.array(numbers / 7),
-            "price": pa.array(numbers % 100_000).cast(pa.decimal128(19, 0)).cast(pa.decimal128(12, 2)),
-            "ts": pa.array(numbers * 1000).cast(TIMESTAMP),
-        }
-    )
 
 
 def seconds(work: Callable[[], Any], repeat: int = 1) -> float:
@@ -51,13 +35,6 @@ def seconds(work: Callable[[], Any], repeat: int = 1) -> float:
         work()
         best = min(best, time.perf_counter() - started)
     return best
-
-
-@contextmanager
-def table_in(store: TableStore, name: str, **values: Any) -> Iterator[Table]:
-    made = store.create(TableSpec(name, Schema.from_arrow(rows(1).schema, ["key"]), values=values))
-    yield made
-    store.drop(name)
 
 
 def loading(count: int, folder: Path) -> dict[str, float]:
@@ -84,6 +61,8 @@ def durable_loading(data: pa.Table, folder: Path) -> dict[str, float]:
     store, figures = open_store(folder), {}
     table = store.create(TableSpec("durable", Schema.from_arrow(data.schema, ["key"])))
     figures["load_durable_rows_s"] = data.num_rows / seconds(lambda: table.insert(data))
+    lone = iter(rows(20, first=data.num_rows).to_pylist())
+    figures["insert_one_durable_ms"] = seconds(lambda: table.insert([next(lone)]), 20) * 1000
     small = iter([data.slice(i, 1000) for i in range(0, 20_000, 1000)])
     figures["commit_ms"] = seconds(lambda: table.upsert(next(small)), 20) * 1000
     store.checkpoint()
@@ -162,6 +141,23 @@ def one_by_one(count: int) -> dict[str, float]:
     return figures
 
 
+def in_sqlite(count: int, folder: Path) -> dict[str, float]:
+    """The main figures of a table whose rows are in a SQLite file."""
+    data, store = rows(count), open_store(folder)
+    keys = data.column("key").combine_chunks().take(pa.array(np.random.default_rng(4).integers(0, count, KEYS)))
+    few = keys[:1000].to_pylist()
+    with table_in(store, "t", backend="sqlite", path=str(folder / "tables.db")) as table:
+        figures = {
+            "sqlite_load_rows_s": count / seconds(lambda: table.insert(data)),
+            "sqlite_lookup_keys_s": KEYS / seconds(lambda: table.lookup(keys), 3),
+            "sqlite_get_s": len(few) / seconds(lambda: [table.get(key) for key in few]),
+            "sqlite_upsert_rows_s": 10_000 / seconds(lambda: table.upsert(data.slice(0, 10_000))),
+            "sqlite_commit_ms": seconds(lambda: table.upsert(data.slice(0, 1000)), 5) * 1000,
+        }
+    store.close()
+    return figures
+
+
 def beside(count: int, folder: Path) -> dict[str, float]:
     """What else a Python user has, on the same rows."""
     data = rows(count)
@@ -227,14 +223,26 @@ def main() -> None:
     arguments.add_argument("--json", action="store_true", help="print one JSON object")
     arguments.add_argument("--rows", type=int, default=1_000_000, help="rows of the large tables")
     arguments.add_argument("--seconds", type=float, default=2.0, help="time for each number of threads")
+    arguments.add_argument("--chart", type=Path, help="only measure the growth with the size, and draw it here")
     given = arguments.parse_args()
+    if given.chart is not None:
+        figures = growth([size for size in SIZES if size <= 10 * given.rows], seconds)
+        draw(figures, given.chart)
+        show(figures, as_json=given.json)
+        return
     with tempfile.TemporaryDirectory(dir=".") as folder:
         figures = loading(given.rows, Path(folder))
         figures |= beside(given.rows, Path(folder)) | spilling(given.rows, Path(folder) / "spilling")
+        figures |= in_sqlite(min(given.rows, 100_000), Path(folder) / "sqlite")
     figures |= asking(given.rows) | one_by_one(given.rows)
     figures |= {f"{name}_100k": value for name, value in one_by_one(100_000).items()}
     figures |= memory_ratio(min(given.rows, 100_000)) | threads_ratio(given.rows, given.seconds)
-    if given.json:
+    show(figures, as_json=given.json)
+
+
+def show(figures: dict[str, float], *, as_json: bool) -> None:
+    """Print figures as one object, or one a line."""
+    if as_json:
         json.dump({name: round(value, 3) for name, value in figures.items()}, sys.stdout)
         print()
         return
