@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -84,10 +83,3 @@ def test_no_state_is_told_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="millpond run") as caught:
         open_existing(tmp_path / "nothing")
     assert caught.value.code == "MP807"
-
-
-def test_a_temporary_directory_is_gone_when_let_go() -> None:
-    state = open_state(None, "app")
-    assert os.path.isdir(state.path)
-    state.close()
-    assert not os.path.exists(state.path)

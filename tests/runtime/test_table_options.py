@@ -102,3 +102,15 @@ def test_when_a_table_was_last_changed_is_known_after_a_restart(tmp_path: Path) 
     shown = {r["name"]: r["updated_at"] for r in third.query("SHOW TABLES").rows()}
     assert shown["t"].timestamp() == pytest.approx(known["t"])
     third.stop()
+
+
+def test_what_a_run_made_can_be_asked_until_the_app_is_stopped() -> None:
+    made = mp.App(sql="CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t VALUES (1), (2);")
+    made.run_once()
+    assert made.table("t").values("id") == [1, 2]
+    made.run_once()
+    assert made.execute("INSERT INTO t VALUES (3)") == 1
+    folder = made._open().context.state.path
+    assert folder.is_dir()
+    made.stop()
+    assert not folder.exists()

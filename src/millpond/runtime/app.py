@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
@@ -65,6 +68,7 @@ class App:
         self._replan: Callable[[Mapping[str, Found]], Plan] = partial(_plan, file, sql or "", variables, settings)
         self.plan = self._replan({})
         self._state_path = Path(state) if state is not None else default_state(Path(file)) if file else None
+        self._temporary: Path | None = None
         self._session = spark
         self._accept = accept
         self._output = output
@@ -86,7 +90,7 @@ class App:
         try:
             running.start_up(drain=True)
         finally:
-            self.stop()
+            self._halt()
         self._raise_failures()
 
     def start(self) -> None:
@@ -116,6 +120,13 @@ class App:
 
     def stop(self) -> None:
         """Finish the batches under way, stop, and let go of the state directory; harmless when not running."""
+        self._halt()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    def _halt(self) -> None:
+        """Stop, and keep a temporary state directory: what `run_once` made can still be asked."""
         running = self._running
         if running is None:
             return
@@ -266,7 +277,8 @@ class App:
     def _open(self) -> Running:
         with self._lock:
             if self._running is None:
-                running = Running(self.plan, self._state_path, self._session, self._output, self._replan)
+                state = self._state_path or self._temporary_state()
+                running = Running(self.plan, state, self._session, self._output, self._replan)
                 # Known before it is ready, so that its progress can be seen and queries can wait for it.
                 self._running = running
                 try:
@@ -282,10 +294,17 @@ class App:
                     running.context.stopping.set()
             return self._running
 
+    def _temporary_state(self) -> Path:
+        if self._temporary is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="millpond-"))
+            # For an app that nobody stops.
+            weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
+        return self._temporary
+
     def _listen(self, running: Running) -> None:
         """Answer `millpond query` of the same user for as long as the state directory is held."""
         folder = running.context.state
-        if not folder.temporary:
+        if self._temporary is None:
             self._socket = QuerySocket(folder.socket, lambda sql: self.query(sql).to_arrow(), self.stats, self._replay)
             self._socket.start()
 

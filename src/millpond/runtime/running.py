@@ -50,7 +50,7 @@ class Running:
     def __init__(
         self,
         plan: Plan,
-        state: Path | None,
+        state: Path,
         session: SparkSession | None,
         output: TextIO | None,
         replan: Replan,

@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +27,6 @@ class StateFolder:
     """A state directory held by this process until `close`."""
 
     path: Path
-    temporary: bool
     _lock: int
 
     @property
@@ -55,26 +53,22 @@ class StateFolder:
         return self.path / "loads" / table
 
     def close(self) -> None:
-        """Let go of the directory; a temporary one is removed."""
+        """Let go of the directory."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-        if self.temporary:
-            shutil.rmtree(self.path, ignore_errors=True)
 
 
-def open_state(path: Path | None, app: str) -> StateFolder:
-    """Take hold of a state directory, made if need be; without a path a temporary one.
+def open_state(path: Path, app: str) -> StateFolder:
+    """Take hold of a state directory, made if need be.
 
     MP801 when another process holds it, MP802 when another app wrote it, MP803 when another version did."""
-    if path is None:
-        return _hold(Path(tempfile.mkdtemp(prefix="millpond-")), app, temporary=True)
     path = path.absolute()
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _unusable(path, error) from error
-    return _hold(path, app, temporary=False)
+    return _hold(path, app)
 
 
 def open_existing(path: Path) -> StateFolder:
@@ -82,10 +76,10 @@ def open_existing(path: Path) -> StateFolder:
     if not (path / IDENTITY).is_file():
         hint = "Run the app first (millpond run FILE), or name its state directory with --state."
         raise StateError("MP807", f"There is no state in {path}.", hint=hint)
-    return _hold(path.absolute(), None, temporary=False)
+    return _hold(path.absolute(), None)
 
 
-def _hold(path: Path, app: str | None, *, temporary: bool) -> StateFolder:
+def _hold(path: Path, app: str | None) -> StateFolder:
     try:
         lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
@@ -108,7 +102,7 @@ def _hold(path: Path, app: str | None, *, temporary: bool) -> StateFolder:
     except StateError:
         os.close(lock)
         raise
-    return StateFolder(path, temporary, lock)
+    return StateFolder(path, lock)
 
 
 def _identify(path: Path, app: str | None) -> None:

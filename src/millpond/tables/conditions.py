@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from millpond.contracts.table import Fallback
-from millpond.errors import TableError
+from millpond.errors import BindError, TableError
 from millpond.expressions.compile import Compiled, NotCompilable, compile_expression
 from millpond.schema import Column, Schema
 from millpond.sql.parser import parse_expression
+from millpond.suggest import did_you_mean
 from millpond.tables.coercion import cast_array
 
 # Texts kept parsed, least recently used out; expressions kept compiled for each table, oldest out.
@@ -86,11 +87,26 @@ class Evaluator:
             names = compiled.columns or self.schema.names[:1]
             result = compiled.evaluate(read(names), parameters)
         except NotCompilable as error:
-            if self.fallback is None:
-                message = f"'{expression.sql('spark')}' needs Spark: {error}."
-                raise TableError("MP409", message, hint="Use it in an app, which has a Spark session.") from error
-            result = self.fallback(expression, read(self.schema.names), parameters)
+            result = self.by_spark(expression, read, parameters, error)
         return result.combine_chunks() if isinstance(result, pa.ChunkedArray) else result
+
+    def by_spark(
+        self, expression: exp.Expression, read: Reader, parameters: Sequence[Any], why: NotCompilable
+    ) -> pa.Array:
+        """What Spark makes of an expression over the rows; MP409 where there is no Spark."""
+        if self.fallback is None:
+            message = f"'{expression.sql('spark')}' needs Spark: {why}."
+            raise TableError("MP409", message, hint="Use it in an app, which has a Spark session.") from why
+        self._check_columns(expression)
+        return self.fallback(expression, read(self.schema.names), parameters)
+
+    def _check_columns(self, expression: exp.Expression) -> None:
+        """MP202 for a name that is no column, before Spark is asked, which would tell it in its own words."""
+        own = {name.name for lambda_ in expression.find_all(exp.Lambda) for name in lambda_.expressions}
+        for column in expression.find_all(exp.Column):
+            if not column.table and column.name not in self.schema and column.name not in own:
+                hint = did_you_mean(column.name, self.schema.names) or f"It has: {', '.join(self.schema.names)}."
+                raise BindError("MP202", f"There is no column '{column.name}'.", hint=hint)
 
     def holds(self, expression: exp.Expression, read: Reader, parameters: Sequence[Any]) -> np.ndarray[Any, Any]:
         """For which rows a condition is true; NULL is not."""

@@ -12,9 +12,10 @@ from sqlglot import exp
 
 from millpond.errors import TableError
 from millpond.expressions.aggregates import compile_aggregate
-from millpond.expressions.compile import NotCompilable
+from millpond.expressions.compile import NotCompilable, compile_expression
 from millpond.expressions.keys import Lookup, key_lookup
 from millpond.expressions.parameters import matched
+from millpond.plan.functions import aggregates_in, has_aggregate
 from millpond.schema import Schema
 from millpond.tables.coercion import to_array
 from millpond.tables.conditions import Condition, Evaluator, parsed
@@ -115,40 +116,43 @@ def without_nulls(keys: Keys) -> Keys:
 
 def aggregate(evaluator: Evaluator, text: str, selected: Selected, parameters: Sequence[Any]) -> Any:
     """An expression over aggregates of the selected rows, such as SUM(volume) or ROUND(AVG(price), 2)."""
-    expression = parsed(text).expression.copy()
-    found: dict[str, pa.Array] = {}
-    for call in _aggregates(expression):
-        name = f"_aggregate_{len(found)}"
-        found[name] = pa.array([_aggregated(evaluator, call, selected, parameters)])
-        column = exp.column(name)
-        if call is expression:
-            expression = column
-        else:
-            call.replace(column)
-    if not found:
+    expression = parsed(text).expression
+    if not has_aggregate(expression):
         raise TableError("MP220", f"'{text}' has no aggregate.", hint="Write one, such as SUM(volume) or COUNT(*).")
-    rows = pa.table(found)
-    outer = Evaluator(Schema.from_arrow(rows.schema), evaluator.fallback)
-    return outer.values(expression, rows.select, ())[0].as_py(maps_as_pydicts="lossy")
-
-
-def _aggregates(expression: exp.Expression) -> list[exp.Expression]:
-    """The outermost aggregate calls."""
-    nodes = expression.walk(prune=lambda node: isinstance(node, exp.AggFunc))
-    found: list[Any] = [node for node in nodes if isinstance(node, exp.AggFunc)]
-    return found
-
-
-def _aggregated(evaluator: Evaluator, call: exp.Expression, selected: Selected, given: Sequence[Any]) -> pa.Scalar:
+    matched(expression, parameters)
     try:
-        compiled = compile_aggregate(call, evaluator.schema, given)
-        return compiled.evaluate(selected.columns(compiled.columns or evaluator.schema.names[:1]), given)
+        found = _by_arrow(evaluator.schema, expression, selected, parameters)
     except NotCompilable as error:
-        message = f"'{call.sql('spark')}' cannot be computed on a table alone: {error}."
-        raise TableError("MP409", message, hint="Use app.query, which asks Spark.") from error
+        # A query of aggregates over the rows is one row, in which the whole expression is evaluated.
+        found = evaluator.by_spark(expression, selected.columns, parameters, error)
+    return found[0].as_py(maps_as_pydicts="lossy")
+
+
+def _by_arrow(schema: Schema, written: exp.Expression, selected: Selected, parameters: Sequence[Any]) -> pa.Array:
+    """The aggregates by themselves, then the expression around them."""
+    expression = written.copy()
+    given = dict(zip(map(id, _placeholders(expression)), parameters, strict=True))
+    found: dict[str, pa.Array] = {}
+    calls: list[Any] = list(aggregates_in(expression))
+    for call in calls:
+        name = f"_aggregate_{len(found)}"
+        own = [given[id(place)] for place in _placeholders(call)]
+        compiled = compile_aggregate(call, schema, own)
+        found[name] = pa.array([compiled.evaluate(selected.columns(compiled.columns or schema.names[:1]), own)])
+        if call is expression:
+            return found[name]
+        call.replace(exp.column(name))
+    rows = pa.table(found)
+    own = [given[id(place)] for place in _placeholders(expression)]
+    return compile_expression(expression, Schema.from_arrow(rows.schema), own).evaluate(rows, own)
+
+
+def _placeholders(expression: exp.Expression) -> list[exp.Expression]:
+    """The parameters of an expression, in the order of the text."""
+    return list(expression.find_all(exp.Placeholder, bfs=False))
 
 
 def split_parameters(expression: str, parameters: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
     """The parameters of an expression, and those of the condition after it."""
-    own = len(list(parsed(expression).expression.find_all(exp.Placeholder)))
+    own = len(_placeholders(parsed(expression).expression))
     return parameters[:own], parameters[own:]
