@@ -27,7 +27,7 @@ check: system $(READY)  ## Lint, format, types, layers and style: no Spark, unde
 	@echo "== imports and style"; $(BIN)/python -m pytest tests/test_layers.py tests/test_style.py
 
 bench: system $(READY)  ## Run the benchmarks and print their figures
-	@for file in bench/check.py bench/tables.py bench/flows.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+	@for file in bench/check.py bench/tables.py bench/flows.py bench/sources.py; do echo "== $$file"; $(BIN)/python "$$file"; done
 
 chart: system $(READY)  ## Draw how tables grow, up to ten million rows, into docs/
 	@$(BIN)/python bench/tables.py --chart docs/growth.png

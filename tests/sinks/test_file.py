@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -58,8 +59,9 @@ def read_back(spark: Any, out: Path, state: Path) -> list[tuple[Any, ...]]:
     columns = Schema.of(Column(*_column(text)) for text in TYPES.split(", "))
     values = complete({}, SOURCE_OPTIONS, {})
     reader = FileTable(SourceSpec("s", parse_uri(f"file://{out}"), values, columns, out), state)
-    frame = reader.read(spark).orderBy("_mp_major", "_mp_minor")
-    return [tuple(row)[:7] for row in frame.collect()]
+    records = reader.read(lambda: spark)
+    plain = records.set_column(3, "t", records["t"].cast(pa.timestamp("us")))
+    return [tuple(row.values())[:7] for row in plain.to_pylist()]
 
 
 def _column(text: str) -> tuple[str, Any]:

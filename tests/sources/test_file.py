@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -21,6 +22,9 @@ SHAPE = ["_source", "_partition", "_offset", "_mp_major", "_mp_minor", "_mp_bad"
 
 def rows_of(frame: Any, *columns: str) -> list[tuple[Any, ...]]:
     """The good rows in stream order."""
+    if isinstance(frame, pa.Table):
+        rows = frame.filter(pc.is_null(frame["_mp_bad"])).select(list(columns)).to_pylist()
+        return [tuple(row.values()) for row in rows]
     good = frame.where("_mp_bad IS NULL").orderBy(ORDER_MAJOR, ORDER_MINOR)
     return [tuple(row) for row in good.select(*[f"`{name}`" for name in columns]).collect()]
 
@@ -123,14 +127,14 @@ def test_a_table_has_the_whole_content_and_notices_every_change(table: Any, spar
     reader = table("file://.", {"k": "INT", "v": "STRING"})
     before = reader.fingerprint()
     assert reader.fingerprint() == before
-    assert rows_of(reader.read(spark), "k", "v") == [(1, "x"), (2, "y")]
+    assert rows_of(reader.read(lambda: spark), "k", "v") == [(1, "x"), (2, "y")]
     assert reader.status().rows == 2
     assert reader.progress().done == reader.progress().total
     (data / "b.csv").write_text("k,v\n3,z\n")
     assert reader.fingerprint() != before
-    assert rows_of(reader.read(spark), "k") == [(1,), (2,), (3,)]
+    assert rows_of(reader.read(lambda: spark), "k") == [(1,), (2,), (3,)]
     (data / "a.csv").unlink()
-    assert rows_of(reader.read(spark), "k") == [(3,)]
+    assert rows_of(reader.read(lambda: spark), "k") == [(3,)]
 
 
 @pytest.mark.spark
@@ -145,7 +149,7 @@ def test_a_table_has_the_whole_content_and_notices_every_change(table: Any, spar
 )
 def test_every_layout_is_read_whole(table: Any, spark: Any, data: Path, name: str, text: str) -> None:
     (data / name).write_text(text, newline="")
-    rows = rows_of(table(f"file://./{name}", {"k": "INT", "v": "STRING"}).read(spark), "k", "v")
+    rows = rows_of(table(f"file://./{name}", {"k": "INT", "v": "STRING"}).read(lambda: spark), "k", "v")
     expected: dict[str, list[tuple[Any, ...]]] = {
         "object.json": [(1, "x")],
         "torture.csv": [(1, 'x\r\n"q", z'), (2, ""), (3, None)],
@@ -156,8 +160,8 @@ def test_every_layout_is_read_whole(table: Any, spark: Any, data: Path, name: st
 @pytest.mark.spark
 def test_bad_records_say_where_they_are(table: Any, spark: Any, data: Path) -> None:
     (data / "a.csv").write_text("k\n1\nx\n")
-    frame = table("file://./a.csv", {"k": "INT"}).read(spark)
-    (bad,) = frame.where("_mp_bad IS NOT NULL").collect()
+    frame = table("file://./a.csv", {"k": "INT"}).read(lambda: spark)
+    (bad,) = frame.filter(pc.is_valid(frame["_mp_bad"])).to_pylist()
     assert bad["_mp_bad"] == "column 'k': 'x' is not an INT"
     assert bytes(bad["_mp_raw"]) == b"x"
     assert (bad["_source"], bad["_offset"]) == (str(data / "a.csv"), 4)
@@ -166,14 +170,14 @@ def test_bad_records_say_where_they_are(table: Any, spark: Any, data: Path) -> N
 @pytest.mark.spark
 def test_an_empty_file_is_an_empty_table(table: Any, spark: Any, data: Path) -> None:
     (data / "a.csv").touch()
-    assert rows_of(table("file://./a.csv", {"k": "INT"}).read(spark), "k") == []
+    assert rows_of(table("file://./a.csv", {"k": "INT"}).read(lambda: spark), "k") == []
 
 
 @pytest.mark.spark
 def test_a_table_in_latin_1_is_read_when_told(table: Any, spark: Any, data: Path) -> None:
     (data / "a.csv").write_text("k;v\n1;José\n", encoding="latin-1")
     reader = table("file://./a.csv", {"k": "INT", "v": "STRING"}, encoding="latin-1", delimiter=";")
-    assert rows_of(reader.read(spark), "k", "v") == [(1, "José")]
+    assert rows_of(reader.read(lambda: spark), "k", "v") == [(1, "José")]
 
 
 def test_a_watched_table_sees_additions_at_once_and_rewrites_when_they_are_over(
@@ -201,9 +205,9 @@ def test_half_a_line_waits_in_a_watched_table_and_is_bad_in_another(
     table: Any, spark: Any, data: Path, watch: str, bad: int
 ) -> None:
     (data / "a.jsonl").write_text('{"k": 1}\n{"k": ')
-    frame = table("file://./a.jsonl", {"k": "INT"}, watch=watch).read(spark)
+    frame = table("file://./a.jsonl", {"k": "INT"}, watch=watch).read(lambda: spark)
     assert rows_of(frame, "k") == [(1,)]
-    assert frame.where("_mp_bad IS NOT NULL").count() == bad
+    assert pc.count(frame["_mp_bad"]).as_py() == bad
 
 
 def test_a_table_whose_files_are_gone_is_missing(spec: Any, data: Path, state: Path) -> None:

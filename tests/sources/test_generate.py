@@ -105,8 +105,8 @@ def test_a_table_needs_an_end(spec: Any) -> None:
     ("uri", "step_us"), [("generate://?rows=3&seed=7&rate=4", 250_000), ("generate://?rows=3&seed=7", 1_000)]
 )
 def test_with_a_seed_times_are_the_same_in_every_run(spec: Any, spark: Any, uri: str, step_us: int) -> None:
-    rows = GenerateTable(spec(uri)).read(spark).orderBy("seq").collect()
-    start = dt.datetime(2026, 1, 1)
+    rows = GenerateTable(spec(uri)).read(lambda: spark).to_pylist()
+    start = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     assert [(r["seq"], r["ts"]) for r in rows] == [
         (n, start + dt.timedelta(microseconds=n * step_us)) for n in range(3)
     ]

@@ -85,10 +85,12 @@ class Patience:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far loading is; `total` is None where it cannot be known."""
+    """How far loading is, in `unit`, and the rows read so far; `total` is None where it cannot be known."""
 
     done: int = 0
     total: int | None = None
+    unit: str = "rows"
+    rows: int = 0
 
 
 class StreamReader(Protocol):
@@ -145,8 +147,10 @@ class TableReader(Protocol):
     def fingerprint(self) -> str:
         """Changes when the content may have; cheap. Raises SourceError MP501 when the source is not there."""
 
-    def read(self, spark: SparkSession) -> DataFrame:
-        """The whole content as of now, in the shape of StreamReader.records."""
+    def read(self, spark: Callable[[], SparkSession]) -> pa.Table:
+        """The whole content as of now, in the shape of StreamReader.records and in stream order. `spark` starts the
+        session where records need it to be read. MP509 when it is more than 'bulk.max.rows' or takes longer than
+        'bulk.timeout'."""
 
     def progress(self) -> Progress:
         """Callable from any thread while `read`'s result is being computed."""
@@ -157,7 +161,9 @@ class TableReader(Protocol):
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """A source as SHOW SOURCES tells it; `lag` in records or bytes not yet read, None where unknown."""
+    """A source as SHOW SOURCES tells it. `rows` and `bytes` read in this run; `lag`: records that are there but not in
+    the tables yet, and for how many seconds the oldest of them, None where unknown; `updated_at`: when the last record
+    came, in seconds since the epoch."""
 
     state: str = "ready"
     health: str = "healthy"
@@ -166,6 +172,9 @@ class SourceStatus:
     retries: int = 0
     lag: int | None = None
     detail: str = ""
+    bytes: int = 0
+    lag_s: float | None = None
+    updated_at: float | None = None
 
 
 @dataclass(frozen=True)

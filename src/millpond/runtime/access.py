@@ -32,6 +32,15 @@ class Exchange:
             return arrow_frame(session, table.to_arrow())
         return session.read.parquet(f"file://{self._file(table)}")
 
+    def rows(self, session: SparkSession, rows: pa.Table) -> DataFrame:
+        """Rows of no table, which are needed once: the file of the last ones is written over."""
+        if rows.num_rows <= ROWS_DIRECT_MAX:
+            return arrow_frame(session, rows)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"rows-{threading.get_ident()}.parquet"
+        pq.write_table(rows, path, compression="none", use_dictionary=False, write_statistics=False)
+        return session.read.parquet(f"file://{path}")
+
     def _file(self, table: ReadTable) -> Path:
         with self._lock:
             files = self._files.setdefault(table.name.lower(), [])

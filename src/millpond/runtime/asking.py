@@ -112,8 +112,9 @@ def _moment(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
-def _rows(items: Sequence[Any], kind: type) -> pa.Table:
-    names = [f.name for f in fields(kind)]
+def _rows(items: Sequence[Any], kind: type[TableProgress | SourceProgress | FlowProgress]) -> pa.Table:
+    """The figures that SHOW tells; the others are for programs."""
+    names = [f.name for f in fields(kind)][: kind.SHOWN]
     table = _table(names, [tuple(asdict(item)[n] for n in names) for item in items])
     if "updated_at" not in names:
         return table

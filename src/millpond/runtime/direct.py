@@ -9,10 +9,11 @@ from sqlglot import exp
 from millpond.contracts.table import ReadTable
 from millpond.expressions.aggregates import compile_aggregate
 from millpond.expressions.compile import NotCompilable, compile_expression
-from millpond.schema import Schema
+from millpond.schema import Column, Schema
 
 # What a query may consist of to be answered here; anything else is Spark's.
 PARTS = {"expressions", "from_", "where", "order", "limit", "offset", "kind"}
+PLAIN_PARTS = {"expressions", "from_", "where", "kind"}
 
 
 def answer_directly(query: exp.Query, table: ReadTable) -> pa.Table | None:
@@ -30,6 +31,31 @@ def answer_directly(query: exp.Query, table: ReadTable) -> pa.Table | None:
         return _answer(query, table)
     except NotCompilable:
         return None
+
+
+def answer_over(query: exp.Query, rows: pa.Table) -> pa.Table | None:
+    """A SELECT of expressions over rows at hand, filtered by WHERE, in their order; None when it is Spark's work."""
+    if not isinstance(query, exp.Select) or any(v for k, v in query.args.items() if v and k not in PLAIN_PARTS):
+        return None
+    if query.find(exp.Subquery, exp.Exists, exp.Placeholder, exp.Window, exp.AggFunc):
+        return None
+    schema = Schema.of(Column(field.name, field.type) for field in rows.schema)
+    plain = query.transform(_unqualified)
+    try:
+        where = plain.args.get("where")
+        if where is not None:
+            rows = rows.filter(compile_expression(where.this, schema).evaluate(rows))
+        columns = [_column(e.unalias(), rows, schema) for e in plain.expressions]
+    except NotCompilable:
+        return None
+    return pa.table(columns, names=[e.alias_or_name for e in plain.expressions])
+
+
+def _column(expression: exp.Expression, rows: pa.Table, schema: Schema) -> pa.Array | pa.ChunkedArray:
+    """An expression's values; a column as it is, whatever its type."""
+    if isinstance(expression, exp.Column) and (column := schema.get(expression.name)) is not None:
+        return rows[column.name]
+    return compile_expression(expression, schema).evaluate(rows)
 
 
 def _answer(query: exp.Select, table: ReadTable) -> pa.Table | None:

@@ -32,6 +32,7 @@ from millpond.runtime.dead_letters import Letters
 from millpond.runtime.idle import Idle, windowed
 from millpond.runtime.joining import JoinReader
 from millpond.runtime.ledger import FlowEntry, flow_entry, flow_key, require_agreement
+from millpond.runtime.meter import Meter
 from millpond.runtime.opening import Opening
 from millpond.runtime.preparing import join_sides
 from millpond.runtime.progress import (
@@ -44,7 +45,6 @@ from millpond.runtime.progress import (
     STALE,
     STOPPED,
     WAITING,
-    Meter,
 )
 from millpond.runtime.spark_errors import translate
 from millpond.runtime.steps import run_step
@@ -253,7 +253,8 @@ class Flow:
         self.reader.committed(batch_id)
         reach("flow.done")
         self._idle.heard(flow_entry(self._context.store, self.plan.id).watermark)
-        self.meter.add(batch.rows + batch.bad.num_rows, time.monotonic() - started)
+        bad = batch.bad.num_rows
+        self.meter.add(batch.rows + bad, time.monotonic() - started, bad=bad)
 
     def _commit(self, batch: Batch, raw: DataFrame) -> list[dict[str, Any]]:
         """All statements in order, then one commit that also says that this batch is done."""

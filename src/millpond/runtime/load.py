@@ -7,23 +7,27 @@ import time
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.contracts.source import TableReader
+from millpond.contracts.source import BAD, RAW, TableReader
 from millpond.contracts.table import Transaction
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, SourceError
 from millpond.plan.model import SourcePlan, TablePlan
 from millpond.registry import find
 from millpond.runtime.access import Views
 from millpond.runtime.announcing import announce, publish
-from millpond.runtime.batch import split_records
+from millpond.runtime.aside import as_text
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
 from millpond.runtime.dead_letters import Letters
+from millpond.runtime.direct import answer_over
 from millpond.runtime.ledger import LOAD
+from millpond.runtime.meter import Meter
 from millpond.runtime.opening import Opening
-from millpond.runtime.progress import FAILED, LOADING, READY, RETRYING, STALE, Meter
+from millpond.runtime.progress import FAILED, LOADING, READY, RETRYING, STALE, LoadProgress
 from millpond.runtime.row_sets import conform
 from millpond.runtime.spark_errors import translate
 from millpond.runtime.work import Work
+from millpond.tables.heap import Keys
+from millpond.tables.unique import last_of_each
 
 
 class Loader:
@@ -39,6 +43,9 @@ class Loader:
         self.reader: TableReader | None = None
         self.opening = Opening(self.source)
         self._context = context
+        # When the last load began and ended.
+        self._began: float | None = None
+        self._ended: float | None = None
 
     @property
     def is_pending(self) -> bool:
@@ -53,6 +60,16 @@ class Loader:
     def interval_s(self) -> float:
         """How often a watched source is looked at."""
         return float(self.source.spec.values.get("watch.interval") or 0) / 1_000_000 or 1.0
+
+    def load_progress(self) -> LoadProgress | None:
+        """How far the load under way is, or how it ended; None before the first. Callable from any thread."""
+        if self.reader is None or self._began is None:
+            return None
+        told = self.reader.progress()
+        seconds = max((self._ended or time.monotonic()) - self._began, 0.001)
+        share = told.done / told.total if told.total else 0.0
+        left = None if self._ended is not None or not share else seconds * (1 - share) / share
+        return LoadProgress(told.done, told.total, told.unit, told.rows, told.rows / seconds, left)
 
     def _become(self, state: str) -> None:
         self._context.table_states[self.plan.name.lower()] = state
@@ -89,20 +106,25 @@ class Loader:
     def _load(self, fingerprint: str) -> None:
         assert self.reader is not None
         assert self.plan.query is not None
-        started = time.monotonic()
-        spark = self._context.spark()
-        batch = split_records(self.reader.read(spark), 0, small=False)
-        views = Views(lambda: spark, self._context.exchange, f"mp_load_{self.plan.name.lower()}")
+        started = self._began = time.monotonic()
+        self._ended = None
+        views = Views(self._context.spark, self._context.exchange, f"mp_load_{self.plan.name.lower()}")
         locks = {self.plan.name, DEAD_LETTERS} | {v.name for v in self._context.views_of({self.plan.name})}
         try:
+            records = self.reader.read(self._context.spark)
+            is_bad = pc.is_valid(records[BAD])
+            bad = records.filter(is_bad)
+            if bad.num_rows:
+                records = records.filter(pc.invert(is_bad))
             with self._context.store.begin(locks=sorted(n.lower() for n in locks)) as tx:
                 work = Work(self._context, tx, views)
                 letters = self._context.letters(self.plan.name, self.source)
                 letters.forget(tx)
-                letters.add_bad_records(tx, batch.bad)
-                rows = work.ordered_rows(self.plan.query, batch.frame)
+                letters.add_bad_records(tx, bad)
+                rows = self._rows(work, records.drop_columns([BAD, RAW]))
                 table = tx.table(self.plan.name)
                 good = self._with_keys(tx, letters, conform(rows, table.schema))
+                self._require_in_time()
                 if table.replace(good):
                     work.mark_changed(self.plan.name)
                     work.refresh()
@@ -111,9 +133,26 @@ class Loader:
                 tx.commit()
             publish(self._context, told)
         finally:
-            batch.release()
+            self._ended = time.monotonic()
             views.drop()
-        self.meter.add(batch.rows, time.monotonic() - started)
+        self.meter.add(records.num_rows + bad.num_rows, time.monotonic() - started, bad=bad.num_rows)
+
+    def _rows(self, work: Work, records: pa.Table) -> pa.Table:
+        """What the table's query makes of records that are in stream order: by Arrow where that is exact, else by
+        Spark."""
+        assert self.plan.query is not None
+        rows = answer_over(self.plan.query, records)
+        if rows is not None:
+            return rows
+        return work.ordered_rows(self.plan.query, self._context.exchange.rows(work.views.session, records))
+
+    def _require_in_time(self) -> None:
+        """MP509 when loading took longer than 'bulk.timeout' allows, all of it counted."""
+        assert self._began is not None
+        limit_us = self.source.spec.values.get("bulk.timeout")
+        if limit_us is not None and time.monotonic() - self._began > limit_us / 1e6:
+            message = f"Loading '{self.plan.name}' took longer than its 'bulk.timeout' of {limit_us / 1e6:g} s."
+            raise SourceError("MP509", message, hint="Raise 'bulk.timeout'. Nothing was published.")
 
     def _with_keys(self, tx: Transaction, letters: Letters, rows: pa.Table) -> pa.Table:
         """Rows whose key has no NULL, the last of each key; the others are dead letters."""
@@ -126,10 +165,7 @@ class Loader:
         bad = rows.filter(null)
         if bad.num_rows:
             reasons = ["a key column is NULL"] * bad.num_rows
-            letters.add(tx, bad, ["MP403"] * bad.num_rows, reasons, [None] * bad.num_rows)
+            letters.add(tx, bad, ["MP403"] * bad.num_rows, reasons, as_text(bad))
             rows = rows.filter(pc.invert(null))
-        numbered = rows.append_column("__n", pa.array(range(rows.num_rows), pa.int64()))
-        last = numbered.group_by(key, use_threads=False).aggregate([("__n", "max")])
-        if last.num_rows == rows.num_rows:
-            return rows
-        return rows.take(last["__n_max"].sort())
+        last = last_of_each(Keys(tuple(rows[name].combine_chunks() for name in key)))
+        return rows if last is None else rows.take(pa.array(last))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 from millpond.errors import Problem
 
@@ -12,12 +11,11 @@ from millpond.errors import Problem
 MISSING, RETRYING, LOADING, READY, STALE, FAILED = "missing", "retrying", "loading", "ready", "stale", "failed"
 WAITING, RUNNING, STOPPED, FINISHED = "waiting", "running", "stopped", "finished"
 
-RATE_WINDOW_S = 60.0
-
 
 @dataclass(frozen=True)
 class TableProgress:
-    """One line of SHOW TABLES."""
+    """One line of SHOW TABLES. Beside what SHOW tells: how far loading is, in the source's own unit and in rows, how
+    many rows per second it reads and how many seconds it will go on for; None where that cannot be known."""
 
     name: str
     state: str
@@ -28,11 +26,37 @@ class TableProgress:
     loaded: str
     updated_at: float | None
     bytes: int
+    load: LoadProgress | None = None
+
+    SHOWN: ClassVar[int] = 9
+
+
+@dataclass(frozen=True)
+class LoadProgress:
+    """How far the loading of a table is: `done` of `total` in the source's `unit`, the rows read so far, how many come
+    per second and how many seconds are left; None where that cannot be known."""
+
+    done: int
+    total: int | None
+    unit: str
+    rows: int
+    rows_per_s: float
+    seconds_left: float | None
+
+    @property
+    def share(self) -> str:
+        return f"{self.done} {self.unit}" if self.total is None else f"{self.done} of {self.total} {self.unit}"
+
+    def __str__(self) -> str:
+        """As SHOW TABLES tells it while a table is loading."""
+        left = "" if self.seconds_left is None else f", {self.seconds_left:.0f} s left"
+        return f"{self.share}, {self.rows_per_s:.0f} rows/s{left}"
 
 
 @dataclass(frozen=True)
 class SourceProgress:
-    """One line of SHOW SOURCES."""
+    """One line of SHOW SOURCES. Beside what SHOW tells: bytes read, seconds that the oldest record not yet in the
+    tables has waited, rows per second over one and five minutes. `rows` and counts are of this run."""
 
     name: str
     type: str
@@ -43,11 +67,32 @@ class SourceProgress:
     lag: int | None
     retries: int
     bad_records: int
+    bytes: int = 0
+    lag_s: float | None = None
+    rows_per_s: float = 0.0
+    rows_per_s_5m: float = 0.0
+
+    SHOWN: ClassVar[int] = 9
+
+
+@dataclass(frozen=True)
+class SinkProgress:
+    """What went into a sink in this run."""
+
+    name: str
+    type: str
+    guarantee: str
+    rows: int
+    batches: int
+    updated_at: float | None
+    rows_per_s: float
+    rows_per_s_5m: float
 
 
 @dataclass(frozen=True)
 class FlowProgress:
-    """One line of SHOW FLOWS; `lag` is what is read but not yet worked on, in batches or records, None if unknown."""
+    """One line of SHOW FLOWS; `lag` is what is read but not yet worked on, in records, None if unknown. Beside what
+    SHOW tells: rows per second over five minutes, bad records, when the last batch was done, and the lag in seconds."""
 
     name: str
     stream: str
@@ -59,6 +104,12 @@ class FlowProgress:
     batch_ms: float
     lag: int | None
     error: str
+    rows_per_s_5m: float = 0.0
+    bad_records: int = 0
+    updated_at: float | None = None
+    lag_s: float | None = None
+
+    SHOWN: ClassVar[int] = 10
 
 
 @dataclass(frozen=True)
@@ -72,6 +123,7 @@ class AppProgress:
     flows: tuple[FlowProgress, ...] = ()
     sources: tuple[SourceProgress, ...] = ()
     problems: tuple[Problem, ...] = ()
+    sinks: tuple[SinkProgress, ...] = ()
 
     def as_json(self) -> dict[str, object]:
         """For the progress lines of `run --json`."""
@@ -82,34 +134,5 @@ class AppProgress:
             "tables": [asdict(t) for t in self.tables],
             "flows": [asdict(f) for f in self.flows],
             "sources": [asdict(s) for s in self.sources],
+            "sinks": [asdict(s) for s in self.sinks],
         }
-
-
-@dataclass
-class Meter:
-    """Counts rows and batches of one flow and knows their rate over the last minute."""
-
-    rows: int = 0
-    batches: int = 0
-    batch_ms: float = 0.0
-    _recent: deque[tuple[float, int]] = field(default_factory=deque)
-
-    def add(self, rows: int, seconds: float) -> None:
-        self.rows += rows
-        self.batches += 1
-        self.batch_ms = seconds * 1000
-        self._recent.append((time.monotonic(), rows))
-        self._forget()
-
-    def rate(self) -> float:
-        """Rows per second over the window, or since the first batch if that is shorter."""
-        self._forget()
-        if not self._recent:
-            return 0.0
-        span = max(time.monotonic() - self._recent[0][0], 1.0)
-        return sum(rows for _, rows in self._recent) / span
-
-    def _forget(self) -> None:
-        horizon = time.monotonic() - RATE_WINDOW_S
-        while self._recent and self._recent[0][0] < horizon:
-            self._recent.popleft()

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from millpond.contracts.source import SourceStatus, without_identity
 from millpond.contracts.table import Table
-from millpond.plan.model import SourcePlan, TablePlan
+from millpond.plan.model import TablePlan
 from millpond.runtime.context import Context
 from millpond.runtime.flow import Flow
 from millpond.runtime.load import Loader
-from millpond.runtime.progress import MISSING, AppProgress, FlowProgress, SourceProgress, TableProgress
+from millpond.runtime.measured import MeasuredSink
+from millpond.runtime.meter import FIVE_MINUTES_S
+from millpond.runtime.progress import (
+    LOADING,
+    MISSING,
+    AppProgress,
+    FlowProgress,
+    LoadProgress,
+    SinkProgress,
+    SourceProgress,
+    TableProgress,
+)
 
 
 def progress_of(
@@ -31,22 +42,25 @@ def progress_of(
         tuple(_flow(f) for f in flows),
         tuple(_sources(flows, loaders)),
         (*context.plan.warnings, *context.notices),
+        tuple(_sinks(context)),
     )
 
 
 def _table(context: Context, table: Table, loader: Loader | None) -> TableProgress:
-    stats = table.stats()
+    stats, load = table.stats(), loader.load_progress() if loader is not None else None
+    state = context.table_states.get(table.name.lower(), "ready")
     return TableProgress(
         table.name,
-        context.table_states.get(table.name.lower(), "ready"),
+        state,
         stats.rows,
         stats.version,
         table.spec.backend,
         ", ".join(without_identity(table.schema).key),
-        _loaded(loader),
+        _loaded(state, load),
         stats.updated_at,
         # Of a table that lives elsewhere, what it takes there.
         stats.bytes_memory + stats.bytes_spilled or stats.bytes_disk,
+        load,
     )
 
 
@@ -56,15 +70,14 @@ def _waiting(context: Context, table: TablePlan) -> TableProgress:
     return TableProgress(table.name, state, 0, 0, table.spec.backend, ", ".join(table.spec.schema.key), "", None, 0)
 
 
-def _loaded(loader: Loader | None) -> str:
-    if loader is None or loader.reader is None:
+def _loaded(state: str, load: LoadProgress | None) -> str:
+    if load is None:
         return ""
-    progress = loader.reader.progress()
-    return f"{progress.done}" if progress.total is None else f"{progress.done} of {progress.total}"
+    return str(load) if state == LOADING else load.share
 
 
 def _flow(flow: Flow) -> FlowProgress:
-    lag = flow.reader.status().lag if flow.reader is not None else None
+    status = flow.reader.status() if flow.reader is not None else SourceStatus()
     return FlowProgress(
         flow.plan.name,
         flow.source.name,
@@ -72,32 +85,69 @@ def _flow(flow: Flow) -> FlowProgress:
         len(flow.plan.steps),
         flow.meter.batches,
         flow.meter.rows,
-        round(flow.meter.rate(), 1),
+        flow.meter.rate(),
         round(flow.meter.batch_ms, 1),
-        lag,
+        status.lag,
         f"{flow.error.code} {flow.error.problems[0].message}" if flow.error else "",
+        flow.meter.rate(FIVE_MINUTES_S),
+        flow.meter.bad,
+        flow.meter.updated_at,
+        _seconds(status.lag_s),
     )
 
 
 def _sources(flows: Sequence[Flow], loaders: Sequence[Loader]) -> list[SourceProgress]:
-    found: dict[str, SourceProgress] = {}
+    """One line per source; several flows and loads may read one, each for itself."""
     users: list[Flow | Loader] = [*flows, *loaders]
-    for user in users:
-        status = user.reader.status() if user.reader is not None else user.opening.status()
-        status = replace(status, retries=status.retries + user.opening.retries) if user.reader is not None else status
-        found.setdefault(user.source.id, _source(user.source, status, user.meter.rows))
-    return list(found.values())
+    ids = dict.fromkeys(user.source.id for user in users)
+    return [_source([user for user in users if user.source.id == id_]) for id_ in ids]
 
 
-def _source(source: SourcePlan, status: SourceStatus, rows: int) -> SourceProgress:
+def _source(users: Sequence[Flow | Loader]) -> SourceProgress:
+    source, meters = users[0].source, [user.meter for user in users]
+    statuses = [_status(user) for user in users]
+    status = statuses[0]
+    times = [s.updated_at for s in statuses if s.updated_at] + [m.updated_at for m in meters if m.updated_at]
     return SourceProgress(
         source.name,
         source.type,
         status.state,
         status.health,
-        max(rows, status.rows),
-        None,
+        max(*(s.rows for s in statuses), *(m.rows for m in meters)),
+        max(times, default=None),
         status.lag,
-        status.retries,
-        status.bad_records,
+        max(s.retries for s in statuses),
+        max(*(s.bad_records for s in statuses), *(m.bad for m in meters)),
+        max(s.bytes for s in statuses),
+        _seconds(status.lag_s),
+        max(meter.rate() for meter in meters),
+        max(meter.rate(FIVE_MINUTES_S) for meter in meters),
     )
+
+
+def _status(user: Flow | Loader) -> SourceStatus:
+    if user.reader is None:
+        return user.opening.status()
+    status = user.reader.status()
+    return replace(status, retries=status.retries + user.opening.retries)
+
+
+def _sinks(context: Context) -> Iterator[SinkProgress]:
+    for sink in context.plan.sinks:
+        opened = context.sinks.get(sink.id)
+        if isinstance(opened, MeasuredSink):
+            meter = opened.meter
+            yield SinkProgress(
+                sink.spec.shown,
+                sink.type,
+                sink.guarantee,
+                meter.rows,
+                meter.batches,
+                meter.updated_at,
+                meter.rate(),
+                meter.rate(FIVE_MINUTES_S),
+            )
+
+
+def _seconds(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

@@ -9,16 +9,18 @@ from millpond.contracts.table import Store
 from millpond.plan.model import Plan
 from millpond.registry import find
 from millpond.runtime.ledger import CHANGES, FLOW, ONCE
+from millpond.runtime.measured import MeasuredSink
 
 TERMINAL = "terminal"
 
 
-def open_sinks(plan: Plan, output: TextIO, *, json: bool) -> dict[str, Sink]:
-    """One open sink for each of the plan; bare SELECTs write to `output`."""
-    sinks: dict[str, Sink] = {}
+def open_sinks(plan: Plan, output: TextIO, *, json: bool) -> dict[str, MeasuredSink]:
+    """One open sink for each of the plan, measured; bare SELECTs write to `output`."""
+    sinks: dict[str, MeasuredSink] = {}
     for sink in plan.sinks:
         plugin = find("sink", sink.type, sink.place)
-        sinks[sink.id] = plugin.open(sink.spec) if sink.type != TERMINAL else plugin.open(sink.spec, output, json)
+        opened = plugin.open(sink.spec) if sink.type != TERMINAL else plugin.open(sink.spec, output, json)
+        sinks[sink.id] = MeasuredSink(opened)
     return sinks
 
 

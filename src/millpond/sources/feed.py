@@ -9,6 +9,8 @@ came from has changed. Spark removes a feed file when its batch is done.
 from __future__ import annotations
 
 import os
+import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +52,8 @@ class Feed:
                 made.mkdir(parents=True, exist_ok=True)
         self._journal = Journal(folder / "journal.jsonl", lambda: {**summarise(), "feed": self._last})
         self._last = 0
+        # Rows and time of each feed file of this run that waits for its batch.
+        self._pending: deque[tuple[int, float]] = deque()
 
     def recover(self) -> list[Entry]:
         """What was remembered, oldest first; a feed file that a crash left half made is finished or removed."""
@@ -66,14 +70,26 @@ class Feed:
         """A writer for the next feed file."""
         return FeedWriter(self._aside / _name(self._last + 1))
 
-    def publish(self, remember: Entry, *, marked: bool = False) -> None:
-        """Show what the writer wrote, and remember `remember` with it; `marked` can be asked for while it waits."""
+    def publish(self, remember: Entry, *, marked: bool = False, rows: int | None = None) -> None:
+        """Show what the writer wrote, and remember `remember` with it; `marked` can be asked for while it waits. `rows`
+        where a row of the file stands for several records."""
         reach("feed.written")
         self._journal.append({**remember, "feed": self._last + 1, "marked": marked})
         self._last += 1
         reach("feed.remembered")
+        self._pending.append((_rows(self._aside / _name(self._last)) if rows is None else rows, time.time()))
         self._show(marked)
         reach("feed.shown")
+
+    def taken(self) -> None:
+        """A feed file's batch is done; called from the thread of the batches."""
+        if self._pending:
+            self._pending.popleft()
+
+    def lag(self) -> tuple[int, float]:
+        """How many rows wait, and for how many seconds the oldest of them; callable from any thread."""
+        waiting = tuple(self._pending)
+        return sum(rows for rows, _ in waiting), time.time() - waiting[0][1] if waiting else 0.0
 
     def remember(self, entry: Entry) -> None:
         """Remember something without showing anything."""

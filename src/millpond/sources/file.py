@@ -22,6 +22,7 @@ from millpond.contracts.source import (
 )
 from millpond.options import BOOLEAN, DURATION, INTEGER, TEXT, Option, choice
 from millpond.sources.files.discovery import discover_columns
+from millpond.sources.limits import OPTIONS as BULK_LIMITS
 
 OPTIONS = (
     Option(
@@ -51,6 +52,7 @@ OPTIONS = (
     Option("file.retry.interval", DURATION, "2s", "How often to look for files that are not there."),
     Option("file.create.empty", BOOLEAN, "false", "Whether to make an empty file or folder when there is none."),
     Option("max.rows.per.batch", INTEGER, "1000000", "The most rows that one batch takes."),
+    *BULK_LIMITS,
 )
 
 

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.contracts.source import (
@@ -36,6 +38,8 @@ from millpond.errors import Problem, SourceError
 from millpond.options import INTEGER, NUMBER, Option
 from millpond.schema import TIMESTAMP, Column, Schema
 from millpond.sources.feed import FILES_MAX, Feed
+from millpond.sources.limits import OPTIONS as BULK_LIMITS
+from millpond.sources.limits import BulkLimits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,6 +57,7 @@ OPTIONS = (
     Option("rate", NUMBER, None, "How many rows come per second; without, all that there are come at once."),
     Option("seed", INTEGER, None, "Makes `ts` the same in every run."),
     Option("max.rows.per.batch", INTEGER, "1000000", "The most rows that one batch takes."),
+    *BULK_LIMITS,
 )
 
 
@@ -77,6 +82,17 @@ class Times:
         else:
             after = f"cast(seq * (1000000 / cast({self.rate!r} as double)) as bigint)"
         return f"timestamp_micros({self.start_us} + {after})"
+
+    def of_rows(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The times of rows, in microseconds, as `sql` gives them."""
+        if self.rate is None:
+            after = numbers * STEP_US_WITHOUT_RATE
+        elif self.rate == int(self.rate):
+            after = numbers * 1_000_000 // int(self.rate)
+        else:
+            after = (numbers * (1_000_000 / self.rate)).astype(np.int64)
+        found: npt.NDArray[np.int64] = self.start_us + after
+        return found
 
 
 def numbered(rows: DataFrame, times: Times, shown: str) -> DataFrame:
@@ -105,6 +121,8 @@ class GenerateStream:
         entries = self._feed.recover()
         self._next: int = entries[-1]["next"] if entries else 0
         self._started: float = entries[0]["started"] if entries else clock()
+        self._made = 0
+        self._updated_at: float | None = None
         if not entries:
             self._feed.remember(self._memory())
 
@@ -139,7 +157,9 @@ class GenerateStream:
             writer = self._feed.writer()
             writer.write(_ranges(self._next, behind))
             writer.close()
-            self._feed.publish({"next": behind, "started": self._started})
+            self._feed.publish({"next": behind, "started": self._started}, rows=behind - self._next)
+            self._made += behind - self._next
+            self._updated_at = time.time()
             self._next = behind
         return self._next > before
 
@@ -168,9 +188,11 @@ class GenerateStream:
 
     def committed(self, batch_id: int) -> None:
         """Spark removes the feed file itself."""
+        self._feed.taken()
 
     def status(self) -> SourceStatus:
-        return SourceStatus(rows=self._next)
+        lag, lag_s = self._feed.lag()
+        return SourceStatus(rows=self._made, lag=lag, lag_s=lag_s, updated_at=self._updated_at)
 
     def problems(self) -> list[Problem]:
         return []
@@ -183,17 +205,34 @@ class GenerateTable:
         if spec.values["rows"] is None:
             hint = "Say how many rows there are: 'generate://?rows=1000'."
             raise SourceError("MP508", f"'{spec.shown}' has no end and cannot be a table.", hint=hint)
-        self._values, self._shown, self._started = spec.values, spec.shown, clock()
+        self._spec, self._values, self._started = spec, spec.values, clock()
+        self._read = 0
 
     def fingerprint(self) -> str:
         return f"{self._values['rows']}-{self._values['rate']}-{self._values['seed']}"
 
-    def read(self, spark: SparkSession) -> DataFrame:
-        rows = spark.range(self._values["rows"]).withColumnRenamed("id", "seq")
-        return numbered(rows, Times.of(self._values, self._started), self._shown)
+    def read(self, spark: Callable[[], SparkSession]) -> pa.Table:
+        rows = self._values["rows"]
+        BulkLimits(self._spec).check(rows)
+        numbers = np.arange(rows, dtype=np.int64)
+        times = pa.array(Times.of(self._values, self._started).of_rows(numbers), pa.timestamp("us")).cast(TIMESTAMP)
+        seq = pa.array(numbers)
+        self._read = rows
+        columns = {
+            "seq": seq,
+            "ts": times,
+            HIDDEN_SOURCE.name: pa.repeat(self._spec.shown, rows),
+            HIDDEN_PARTITION.name: pa.repeat("0", rows),
+            HIDDEN_OFFSET.name: seq,
+            ORDER_MAJOR: pa.array(np.zeros(rows, np.int64)),
+            ORDER_MINOR: seq,
+            BAD: pa.nulls(rows, pa.string()),
+            RAW: pa.nulls(rows, pa.binary()),
+        }
+        return pa.table(columns)
 
     def progress(self) -> Progress:
-        return Progress(0, self._values["rows"])
+        return Progress(self._read, self._values["rows"], rows=self._read)
 
     def status(self) -> SourceStatus:
         return SourceStatus(rows=self._values["rows"])

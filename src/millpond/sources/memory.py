@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,8 @@ class MemoryStream:
         self._next: int = entries[-1]["next"] if entries else 0
         self._sent = False
         self._warned = False
+        self._rows = self._bytes = 0
+        self._updated_at: float | None = None
 
     def send(self, rows: Rows) -> int:
         """Hand records over; returns how many."""
@@ -73,6 +76,9 @@ class MemoryStream:
         writer.close()
         self._feed.publish({"next": self._next + len(lines)})
         self._next += len(lines)
+        self._rows += len(lines)
+        self._bytes += sum(map(len, lines))
+        self._updated_at = time.time()
         self._sent = True
 
     @property
@@ -124,11 +130,13 @@ class MemoryStream:
 
     def committed(self, batch_id: int) -> None:
         """Spark removes the feed file itself."""
+        self._feed.taken()
 
     def status(self) -> SourceStatus:
         if not self._next:
             return SourceStatus("missing", "not_found", detail="nobody has fed it")
-        return SourceStatus(rows=self._next)
+        lag, lag_s = self._feed.lag()
+        return SourceStatus(rows=self._rows, bytes=self._bytes, lag=lag, lag_s=lag_s, updated_at=self._updated_at)
 
     def problems(self) -> list[Problem]:
         if self._next or self._warned:

@@ -34,12 +34,9 @@ def _as_multiset(state: State, wanted: pa.RecordBatch) -> tuple[Ids, Ids]:
     both = Keys(tuple(pa.concat_arrays([a, b]) for a, b in zip(old.columns, wanted.columns, strict=True)))
     numbers = _row_groups(both)
     count = len(old)
-    left, right = _numbered(numbers[:count]), _numbered(numbers[count:])
-    kept = set(left) & set(right)
+    left, right = _numbered(numbers[:count], len(both)), _numbered(numbers[count:], len(both))
     ids = state.ids()
-    removed = [i for i, name in enumerate(left) if name not in kept]
-    added = [i for i, name in enumerate(right) if name not in kept]
-    return ids[np.array(removed, dtype=np.int64)], np.array(added, dtype=np.int64)
+    return ids[np.flatnonzero(~np.isin(left, right))], np.flatnonzero(~np.isin(right, left))
 
 
 def _row_groups(rows: Keys) -> Ids:
@@ -47,11 +44,11 @@ def _row_groups(rows: Keys) -> Ids:
     return np.arange(len(rows)) if numbers is None else numbers
 
 
-def _numbered(groups: Ids) -> list[tuple[int, int]]:
-    """Each row as (group, how many of the group came before it)."""
-    seen: dict[int, int] = {}
-    result = []
-    for group in groups.tolist():
-        result.append((group, seen.get(group, 0)))
-        seen[group] = seen.get(group, 0) + 1
-    return result
+def _numbered(groups: Ids, scale: int) -> Ids:
+    """Each row as one number made of its group and how many, less than `scale`, of the group came before it."""
+    order = np.argsort(groups, kind="stable")
+    ordered = groups[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(groups) else order
+    earlier = np.empty(len(groups), np.int64)
+    earlier[order] = np.arange(len(groups)) - np.repeat(starts, np.diff(np.append(starts, len(groups))))
+    return groups * scale + earlier

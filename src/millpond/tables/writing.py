@@ -82,6 +82,9 @@ class Writing(Reading):
             keys = self._checked_keys(batch)
             if keys is not None:
                 check_unique(self.name, self.schema, keys)
+            if draft.live == 0:
+                draft.change(_NO_ROWS, batch, keys)
+                return int(batch.num_rows)
             removed, added = difference(draft, batch, keys)
             kept = batch.take(pa.array(added))
             draft.change(removed, kept, None if keys is None else Keys(keys.at(added)))

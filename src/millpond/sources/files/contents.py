@@ -80,6 +80,9 @@ class Contents(Protocol):
     def records(self, fed: DataFrame, text: bool) -> DataFrame:
         """A feed's rows as records, in the shape of the contract; `text`: some may still be to be parsed."""
 
+    def arrow_records(self, fed: pa.Table) -> pa.Table:
+        """The same of rows that are all parsed, without Spark."""
+
 
 class TextContents:
     """JSON and CSV files. CSV headers are numbered, because files of one source may order their columns differently."""
@@ -142,6 +145,10 @@ class TextContents:
         parts = self._parse(fed.where(F.col(VALUE).isNotNull()))
         return reduce(lambda a, b: a.unionAll(b), [good, *parts])
 
+    def arrow_records(self, fed: pa.Table) -> pa.Table:
+        nothing = pa.nulls(fed.num_rows, pa.string()), pa.nulls(fed.num_rows, pa.binary())
+        return shaped_arrow(fed.append_column(BAD, nothing[0]).append_column(RAW, nothing[1]), self._columns)
+
     def _parse(self, fed: DataFrame) -> list[DataFrame]:
         """The records that are still text, parsed by Spark; CSV by header, because each names other columns."""
         from pyspark.sql import functions as F
@@ -174,6 +181,14 @@ def shaped(rows: DataFrame, columns: Schema) -> DataFrame:
         BAD,
         RAW,
     )
+
+
+def shaped_arrow(rows: pa.Table, columns: Schema) -> pa.Table:
+    """Rows in the order of the contract."""
+    places = {HIDDEN_PARTITION.name: rows[ORDER_MAJOR].cast(pa.string()), HIDDEN_OFFSET.name: rows[ORDER_MINOR]}
+    kept = (HIDDEN_SOURCE.name, *places, ORDER_MAJOR, ORDER_MINOR, BAD, RAW)
+    found = [rows[name] for name in columns.names] + [places[n] if n in places else rows[n] for n in kept]
+    return pa.Table.from_arrays(found, names=[*columns.names, *kept])
 
 
 def check_header(names: Sequence[str], columns: Schema, path: Path) -> None:

@@ -66,6 +66,7 @@ class FileStream:
         self._told: dict[str, Seen] = {}
         self._caught_up = False
         self._look_s = 0.0
+        self._bytes_read = 0
         self._problems: list[Problem] = []
         self._status = SourceStatus()
 
@@ -86,9 +87,11 @@ class FileStream:
 
     def committed(self, batch_id: int) -> None:
         """Spark removes the feed file itself."""
+        self._feed.taken()
 
     def status(self) -> SourceStatus:
-        return self._status
+        lag, lag_s = self._feed.lag()
+        return replace(self._status, lag=lag, lag_s=lag_s)
 
     def problems(self) -> list[Problem]:
         found, self._problems = self._problems, []
@@ -111,8 +114,14 @@ class FileStream:
             return False
         there = bool(seen) or self._where.there()
         self._status = replace(
-            self._status, health="healthy" if there else "not_found", rows=self._status.rows + rows, detail=""
+            self._status,
+            health="healthy" if there else "not_found",
+            rows=self._status.rows + rows,
+            bytes=self._status.bytes + self._bytes_read,
+            updated_at=time.time() if rows else self._status.updated_at,
+            detail="",
         )
+        self._bytes_read = 0
         self._caught_up = True
         if not rows:
             self._look_s = self._clock() - started
@@ -153,12 +162,14 @@ class FileStream:
         position, opening = _position(task), replace(task.opening, size=task.seen.size)
         try:
             for chunk in self._contents.chunks(path, opening, task.tail, task.major):
+                self._bytes_read += 0 if whole else chunk.end - position.position
                 position = _behind(position, chunk, whole)
                 batching.add(position, chunk)
         except FileNotFoundError:
             return
         except (OSError, UnicodeDecodeError) as error:
             raise unreadable(task.seen.path, error) from error
+        self._bytes_read += task.seen.size if whole else 0
         batching.moved(replace(position, done=whole or position.done))
 
     def _publish(self, positions: list[Position], kind: Kind) -> None:

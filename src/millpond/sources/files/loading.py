@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from millpond.contracts.source import Progress, SourceSpec, SourceStatus
-from millpond.sources.ddl import table_ddl
-from millpond.sources.feed import FeedWriter
 from millpond.sources.files.choosing import contents_of
 from millpond.sources.files.contents import Chunk, Contents
 from millpond.sources.files.looking import Where, missing, require, unreadable
 from millpond.sources.files.positions import Seen, head_of
 from millpond.sources.files.reading import Tail
+from millpond.sources.files.spooling import Spool
 from millpond.sources.files.stillness import Clock, Stillness
-from millpond.sources.journal import disk_errors
+from millpond.sources.limits import BulkLimits
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-# Rows per spooled file.
-SPOOL_ROWS = 1_000_000
+    from pyspark.sql import SparkSession
 
 
 class FileTable:
@@ -62,36 +59,31 @@ class FileTable:
             return before
         return seen, _head(seen.path, seen.size)
 
-    def read(self, spark: SparkSession) -> DataFrame:
+    def read(self, spark: Callable[[], SparkSession]) -> pa.Table:
         if not self._where.there():
             raise missing(self._where, self._spec)
         contents = contents_of(self._spec, self._where)
-        shutil.rmtree(self._folder, ignore_errors=True)
-        with disk_errors(self._folder):
-            self._folder.mkdir(parents=True)
-        text = self._spool(contents, self._where.look())
-        fed = spark.read.schema(table_ddl(contents.schema)).parquet(str(self._folder))
-        return contents.records(fed, text)
-
-    def _spool(self, contents: Contents, files: list[Seen]) -> bool:
-        """The records of all files, put where Spark can read them with all its cores; whether some are still text."""
-        total, done, rows, number, writer, text = sum(seen.size for seen in files), 0, 0, 0, None, False
-        self._progress = Progress(0, total)
+        spool = Spool(self._folder, contents)
+        limits = BulkLimits(self._spec)
+        files = self._where.look()
+        total, done, rows = sum(seen.size for seen in files), 0, 0
+        self._progress = Progress(0, total, "bytes")
+        parsed = [pa.Table.from_batches([], contents.schema)]
         for major, seen in enumerate(files):
             for chunk in _chunks(contents, seen, major, self._tail):
-                writer = writer or FeedWriter(self._folder / f"{number:06d}.parquet")
-                writer.write(chunk.batch)
                 rows += chunk.batch.num_rows
-                text |= chunk.text
-                if writer.rows >= SPOOL_ROWS:
-                    writer.close()
-                    number, writer = number + 1, None
+                limits.check(rows)
+                if chunk.text:
+                    spool.write(chunk)
+                else:
+                    parsed.append(pa.Table.from_batches([chunk.batch], contents.schema))
+                within = 0 if contents.is_whole(Path(seen.path)) else min(chunk.end, seen.size)
+                self._progress = Progress(done + within, total, "bytes", rows)
             done += seen.size
-            self._progress = Progress(done, total)
-        if writer is not None:
-            writer.close()
-        self._status = replace(self._status, rows=rows)
-        return text
+            self._progress = Progress(done, total, "bytes", rows)
+        self._status = replace(self._status, rows=rows, bytes=total, updated_at=time.time())
+        found = contents.arrow_records(pa.concat_tables(parsed))
+        return found if spool.is_empty else spool.merged_into(found, spark())
 
     def progress(self) -> Progress:
         return self._progress

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -14,7 +15,7 @@ from millpond.contracts.source import BAD, RAW
 from millpond.errors import SourceError
 from millpond.rendering import json_lines
 from millpond.schema import Schema, type_name
-from millpond.sources.files.contents import Chunk, Opening, check_header, shaped
+from millpond.sources.files.contents import Chunk, Opening, check_header, shaped, shaped_arrow
 from millpond.sources.files.reading import Tail
 from millpond.sources.files.records import PLACE, place_columns
 
@@ -59,21 +60,25 @@ class ParquetContents:
 
     def _fitted(self, batch: pa.RecordBatch, path: Path, major: int, end: int) -> pa.RecordBatch:
         rows = batch.num_rows
-        reasons: list[str | None] = [None] * rows
+        # Few rows, if any, do not fit: what is wrong with them is kept by row number.
+        reasons: dict[int, str] = {}
         columns = [
             fitted(array, column.type, column.name, reasons)
             for array, column in zip(batch.columns, self._columns, strict=True)
         ]
-        raw: list[bytes | None] = [None] * rows
-        if any(reasons):
+        tail: list[pa.Array] = [pa.nulls(rows, pa.string()), pa.nulls(rows, pa.binary())]
+        if reasons:
             columns = [_null_where(array, reasons) for array in columns]
-            raw = [_row_text(batch, i) if reason else None for i, reason in enumerate(reasons)]
-        places = place_columns(str(path), major, pa.array(range(end - rows, end), pa.int64()))
-        tail = [pa.array(reasons, pa.string()), pa.array(raw, pa.binary())]
+            raw = [_row_text(batch, i) if i in reasons else None for i in range(rows)]
+            tail = [pa.array([reasons.get(i) for i in range(rows)], pa.string()), pa.array(raw, pa.binary())]
+        places = place_columns(str(path), major, pa.array(np.arange(end - rows, end)))
         return pa.RecordBatch.from_arrays([*columns, *places, *tail], schema=self.schema)
 
     def records(self, fed: DataFrame, text: bool) -> DataFrame:
         return shaped(fed, self._columns)
+
+    def arrow_records(self, fed: pa.Table) -> pa.Table:
+        return shaped_arrow(fed, self._columns)
 
 
 def footer(path: Path, tail: Tail) -> pa.Schema | None:
@@ -91,7 +96,7 @@ def _matching(name: str, names: list[str]) -> str:
     return name if name in names else next(other for other in names if other.lower() == name.lower())
 
 
-def fitted(array: pa.Array, type_: pa.DataType, name: str, reasons: list[str | None]) -> pa.Array:
+def fitted(array: pa.Array, type_: pa.DataType, name: str, reasons: dict[int, str]) -> pa.Array:
     """A column as the declared type; a value that does not fit gives its row a reason."""
     if array.type == type_:
         return array
@@ -105,7 +110,7 @@ def fitted(array: pa.Array, type_: pa.DataType, name: str, reasons: list[str | N
         if value is not None and scalar is None:
             article = "an" if type_name(type_)[0] in "AEIOU" else "a"
             shown = str(value)[:SHOWN_CHARACTERS]
-            reasons[row] = reasons[row] or f"column '{name}': '{shown}' is not {article} {type_name(type_)}"
+            reasons.setdefault(row, f"column '{name}': '{shown}' is not {article} {type_name(type_)}")
         found.append(scalar)
     return pa.array(found, type_)
 
@@ -121,9 +126,8 @@ def _fitted_value(value: Any, type_: pa.DataType) -> Any:
         return None
 
 
-def _null_where(array: pa.Array, reasons: list[str | None]) -> pa.Array:
-    values = [None if reason else value for value, reason in zip(array.to_pylist(), reasons, strict=True)]
-    return pa.array(values, array.type)
+def _null_where(array: pa.Array, reasons: Mapping[int, str]) -> pa.Array:
+    return pa.array([None if i in reasons else value for i, value in enumerate(array.to_pylist())], array.type)
 
 
 def _row_text(batch: pa.RecordBatch, row: int) -> bytes:

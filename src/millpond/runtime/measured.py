@@ -1,0 +1,35 @@
+"""A sink with a meter: what was published through it, and when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from millpond.contracts.sink import Mark, Sink
+from millpond.runtime.meter import Meter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class MeasuredSink:
+    """A Sink that counts what another one publishes."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self.meter = Meter()
+
+    def stage(self, rows: DataFrame, mark: Mark) -> dict[str, Any] | None:
+        return self._sink.stage(rows, mark)
+
+    def publish(self, staged: dict[str, Any]) -> None:
+        before = self._sink.rows_written()
+        self._sink.publish(staged)
+        rows = self._sink.rows_written() - before
+        if rows:
+            self.meter.add(rows)
+
+    def discard(self) -> None:
+        self._sink.discard()
+
+    def rows_written(self) -> int:
+        return self._sink.rows_written()
