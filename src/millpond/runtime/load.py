@@ -26,7 +26,7 @@ from millpond.runtime.progress import FAILED, LOADING, READY, RETRYING, STALE, L
 from millpond.runtime.row_sets import conform
 from millpond.runtime.spark_errors import translate
 from millpond.runtime.work import Work
-from millpond.tables.heap import Keys
+from millpond.tables.keys import Keys
 from millpond.tables.unique import last_of_each
 
 
