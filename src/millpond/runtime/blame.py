@@ -16,7 +16,9 @@ from millpond.runtime.spark_errors import translate
 from millpond.runtime.steps import run_step
 
 # Errors that a row can be blamed for; a full disk or a bug is nobody's.
-BLAMED = ("MP408", "MP701", "MP702", "MP704")
+BLAMED = ("MP401", "MP403", "MP408", "MP701", "MP702", "MP704")
+# Of these an event goes to the dead letters whatever 'on.error' says: it would put NULL where none may be.
+BREAKS_RULE = ("MP401", "MP403")
 
 
 def run_without_the_guilty(run: BatchRun, step: Step, error: MillpondError) -> None:

@@ -25,7 +25,7 @@ from millpond.runtime.access import Views, arrow_frame
 from millpond.runtime.announcing import announce, publish
 from millpond.runtime.batch import Batch, read_batch
 from millpond.runtime.batch_run import BatchRun
-from millpond.runtime.blame import run_without_the_guilty
+from millpond.runtime.blame import BREAKS_RULE, run_without_the_guilty
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
 from millpond.runtime.dead_letters import Letters
@@ -367,7 +367,7 @@ class Flow:
             run_step(run, step)
         except Exception as error:
             failure = translate(error, step.place)
-            if step.options.get("on.error") != "dead-letter":
+            if step.options.get("on.error") != "dead-letter" and failure.code not in BREAKS_RULE:
                 raise failure from error
             run.work.tx.rollback_to(savepoint)
             run_without_the_guilty(run, step, failure)
