@@ -380,3 +380,20 @@ def test_hints_are_read_and_taken_out() -> None:
 )
 def test_a_view_is_keyed_by_its_groups_or_keeps_the_key_of_its_table(text: str, key: tuple[str, ...]) -> None:
     assert table(good(f"CREATE TABLE v AS {text};"), "v").spec.schema.key == key
+
+
+def test_calls_without_alias_have_the_names_that_spark_gives_them() -> None:
+    calls = "collect_list(quantity), collect_set(price)"
+    plan = good(f"SELECT symbol, {calls} FROM trades GROUP BY symbol;")
+    names = ("symbol", "collect_list(quantity)", "collect_set(price)")
+    assert plan.flows[-1].steps[-1].schema.names == names
+
+
+def test_a_stream_with_other_options_keeps_its_watermark() -> None:
+    plan = good(
+        "CREATE TABLE w AS SELECT window_start, COUNT(*) AS n FROM quotes GROUP BY TUMBLING(ts, INTERVAL 1 MINUTE) "
+        "WITH ('max.rows.per.batch' = '7');"
+    )
+    flow = next(flow for flow in plan.flows if flow.steps[0].target == "w")
+    assert flow.watermark is not None
+    assert str(flow.watermark.column) == "ts"

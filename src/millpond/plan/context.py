@@ -16,7 +16,7 @@ from millpond.plan.model import StepKind, StreamPlan, TablePlan
 from millpond.plan.sinks import Sinks
 from millpond.plan.sources import Sources
 from millpond.settings import FLOW_OPTIONS, Settings
-from millpond.sql.statements import Statement
+from millpond.sql.statements import Statement, Watermark
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,8 @@ class Context:
     hidden: dict[str, TablePlan] = field(default_factory=dict)
     planned: list[Planned] = field(default_factory=list)
     flow_options: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    # The watermark of each source that has one, by its id.
+    watermarks: dict[str, Watermark] = field(default_factory=dict)
 
     def index(self, statement: Statement) -> int:
         """The position of a statement in the file."""

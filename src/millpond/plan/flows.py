@@ -81,15 +81,13 @@ def make_changes(planned: Iterable[Planned]) -> tuple[ChangesPlan, ...]:
 
 
 def _flow(drivers: tuple[str, ...], items: list[Planned], context: Context) -> FlowPlan:
-    source = context.sources[drivers[0]].plan if drivers[0] in context.sources else None
-    stream = next((s for s in context.streams.values() if s.source == drivers[0] and not s.derived), None)
     names = [_name(driver, context) for driver in drivers]
     return FlowPlan(
         "__".join(drivers),
         " + ".join(names),
         drivers[0],
         tuple(_step(item, _occurrence(item, items)) for item in items),
-        stream.watermark if stream is not None and source is not None else None,
+        context.watermarks.get(drivers[0]),
         context.options_for(drivers, {}),
         drivers[1:],
     )

@@ -15,6 +15,7 @@ from millpond.plan.functions import function_name
 from millpond.plan.scope import Item, Scope
 from millpond.plan.typed import NAME, type_of, with_type
 from millpond.sql.dialect import MILLPOND
+from millpond.sql.functions import NAME_KEY
 from millpond.suggest import did_you_mean
 
 
@@ -132,7 +133,8 @@ def expression_name(expr: exp.Expr) -> str:
             return f"({expression_name(expr.this)} {operator} {expression_name(expr.expression)})"
     if isinstance(expr, exp.Func) and not isinstance(expr, exp.Case | exp.If):
         arguments = [expression_name(e) for e in expr.iter_expressions()]
-        return f"{function_name(expr)}({', '.join(arguments)})"
+        written = expr.meta.get(NAME_KEY) if isinstance(expr, exp.AggFunc) else None
+        return f"{written or function_name(expr)}({', '.join(arguments)})"
     return _plain(expr)
 
 

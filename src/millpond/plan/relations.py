@@ -107,6 +107,8 @@ class StatementRelations:
             return relation
         for driver in relation.drivers:
             self._context.flow_options.setdefault(opened.plan.id, self._context.flow_options.get(driver, {}))
+        if relation.watermark is not None:
+            self._context.watermarks[opened.plan.id] = relation.watermark
         return replace(relation, drivers=(opened.plan.id,), columns=opened.plan.columns or relation.columns)
 
     def _changes(self, table: exp.Table, node: nodes.Changes) -> Relation:

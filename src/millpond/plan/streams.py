@@ -48,6 +48,8 @@ def _sourced(statement: CreateStream, clauses: Clauses, context: Context) -> Rel
         return replace(broken(name, RelationKind.STREAM), columns=request.columns)
     context.flow_options[opened.plan.id] = {**context.flow_options.get(opened.plan.id, {}), **clauses.statement}
     relation = replace(stream_of(opened, name), watermark=statement.watermark)
+    if statement.watermark is not None:
+        context.watermarks[opened.plan.id] = statement.watermark
     _check_watermark(statement, relation.columns, context)
     _keep(statement, relation, opened.plan.id, context)
     return relation
