@@ -104,6 +104,7 @@ CODES: dict[str, str] = {
     "MP808": "A torn end of the commit log was cut off",
     "MP809": "The checkpoint and the state directory disagree",
     "MP810": "A commit is in the log but not in the tables; a restart does it",
+    "MP811": "A statement was added to a stream that has been read",
     # 9xx: this installation
     "MP901": "This is understood but cannot run yet",
     "MP902": "Java is missing or too old",

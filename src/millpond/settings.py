@@ -12,6 +12,9 @@ from millpond.errors import OptionError, Place
 from millpond.options import BOOLEAN, DURATION, INTEGER, TEXT, Option, choice, find_option
 from millpond.suggest import did_you_mean
 
+# The file of settings, in the SQL file's folder.
+TOML = "millpond.toml"
+
 # Options that a statement's WITH, SET and the settings share: what a flow does when something is wrong or missing.
 FLOW_OPTIONS = (
     Option(

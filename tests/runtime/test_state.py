@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from millpond.errors import StateError
+from millpond.cli.main import main
+from millpond.errors import InputError, StateError
+from millpond.runtime.app import App
 from millpond.runtime.state import default_state, open_existing, open_state
 
 
@@ -83,3 +85,27 @@ def test_no_state_is_told_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="millpond run") as caught:
         open_existing(tmp_path / "nothing")
     assert caught.value.code == "MP807"
+
+
+def test_the_environment_and_the_settings_file_name_it_for_run_and_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "app.sql").write_text("CREATE TABLE t (a INT); INSERT INTO t VALUES (1);")
+    (tmp_path / "millpond.toml").write_text('state = "from_file"\n')
+    monkeypatch.chdir(tmp_path)
+    App(tmp_path / "app.sql").run_once()
+    assert (tmp_path / "from_file" / "app.json").is_file()
+    assert main(["query", "SHOW TABLES", "--app", "app.sql", "--format", "csv"]) == 0
+    monkeypatch.setenv("MILLPOND_STATE", "from_environment")
+    App(tmp_path / "app.sql").run_once()
+    assert (tmp_path / "from_environment" / "app.json").is_file()
+    assert main(["query", "SHOW TABLES", "--format", "csv"]) == 0
+    App(tmp_path / "app.sql", state=tmp_path / "given").run_once()
+    assert (tmp_path / "given" / "app.json").is_file()
+    assert not (tmp_path / ".millpond").exists()
+    assert capsys.readouterr().out.count("\nt,ready,1,") == 2
+
+
+def test_a_file_cannot_set_its_own(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"MP303 .*1:5.*set its own state directory"):
+        App(sql="SET state = 'here';")

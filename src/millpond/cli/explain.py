@@ -5,11 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from millpond.cli.check import plan_of
 from millpond.cli.command import Arguments, Command, add_file, add_json, add_state, add_variables
 from millpond.cli.messages import print_problems
-from millpond.errors import Problem, Severity
+
+if TYPE_CHECKING:
+    from millpond.plan.model import Plan
+    from millpond.runtime.edit_told import Edit
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,20 +29,30 @@ def run(arguments: Arguments) -> int:
     from millpond.plan.explain import explain_json, explain_text
 
     plan = plan_of(arguments)
-    notes = [_NO_DIFFERENCE] if arguments.state else []
     if plan.errors:
-        print_problems([*plan.problems, *notes], json=arguments.json, file=sys.stdout if arguments.json else sys.stderr)
+        print_problems(plan.problems, json=arguments.json, file=sys.stdout if arguments.json else sys.stderr)
         return 2
-    print_problems(notes, json=arguments.json)
-    print(json.dumps(explain_json(plan), ensure_ascii=False) if arguments.json else explain_text(plan))
+    found = _difference(plan, arguments)
+    if arguments.json:
+        told = {**explain_json(plan), **({"difference": found.as_json()} if found else {})}
+        print(json.dumps(told, ensure_ascii=False))
+    else:
+        print(explain_text(plan))
+        print(f"\n{found.as_text()}" if found else "", end="\n" if found else "")
     return 0
 
 
-_NO_DIFFERENCE = Problem(
-    "MP901",
-    "What a changed file would do to the state directory is not shown yet.",
-    hint="The plan is that of the file alone; --state changes nothing in it.",
-    severity=Severity.NOTE,
-)
+def _difference(plan: Plan, arguments: Arguments) -> Edit | None:
+    """What the file would do to the state directory: the one that is given, or one that is there already."""
+    # Spark's Python comes with the tables, so it is loaded only when there is something to compare.
+    from millpond.runtime.state import IDENTITY, state_of
+
+    state = state_of(Path(arguments.file), arguments.state, plan.settings)
+    if not arguments.state and not (state / IDENTITY).is_file():
+        return None
+    from millpond.runtime.edit_told import read_edit
+
+    return read_edit(plan, state)
+
 
 COMMAND = Command("explain", "Show the plan that will run, and why.", configure, run)

@@ -75,11 +75,14 @@ def answer(sql: str, state: Path, app: str | None = None, variables: Mapping[str
 
 def find_state(state: str | None, app: str | None) -> Path:
     """The state directory that is meant: given, that of the SQL file, or the only one here; MP807 without one."""
-    from millpond.runtime.state import IDENTITY, default_state
+    from millpond.runtime.state import IDENTITY, state_of
+    from millpond.settings import TOML, environment_name, load_settings
 
+    state = state or (os.environ.get(environment_name("state")) if app is None else None)
     if state is None and app is None:
         return _only_state(Path.cwd(), IDENTITY)
-    path = Path(state) if state is not None else default_state(Path(app or ""))
+    file = Path(app or "")
+    path = state_of(file, state, load_settings({}, os.environ, file.resolve().parent / TOML))
     if not (path / IDENTITY).is_file():
         name = app or "app.sql"
         raise StateError(

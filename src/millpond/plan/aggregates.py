@@ -30,6 +30,7 @@ from millpond.plan.aggregate_model import (
 from millpond.plan.bound import BoundQuery, BoundSelect
 from millpond.plan.columns import WINDOW_COLUMNS
 from millpond.plan.functions import aggregates_in
+from millpond.plan.model import BESIDE
 from millpond.plan.running import RUNNING
 from millpond.plan.typed import as_expression, type_of, with_type
 from millpond.plan.windows import time_of, window_of
@@ -97,7 +98,7 @@ class _Kept:
         columns = tuple(dict.fromkeys(self._plain(a) for a in call.arguments))
         where = self._plain(call.where) if call.where is not None else None
         accumulator = self._new_accumulator("count_if(false)", "sum")
-        companion = f"{self.name}__distinct{len(self.distincts)}"
+        companion = f"{self.name}{BESIDE}distinct{len(self.distincts)}"
         self.distincts.append(DistinctPlan(accumulator, columns, where, companion))
         final = Final(f"f{len(self.finals)}", "count", (accumulator,), type_of(call.inner), call.text)
         self.finals.append((call.node, final))
@@ -142,7 +143,7 @@ class _Kept:
         used = [f"x{n}" for n, a in enumerate(self.arguments) if any(_uses(call, a) for call in calls)]
         is_set = all(depends_on_set(c) and not depends_on_order(c) for c in calls)
         finals = tuple((name, text, call.text) for call, name, text in self.values)
-        return KeptPlan(tuple(used), finals, is_set, f"{self.name}__values")
+        return KeptPlan(tuple(used), finals, is_set, f"{self.name}{BESIDE}values")
 
 
 def _is_constant(expr: exp.Expr) -> bool:
@@ -206,7 +207,7 @@ def _plan(
         tuple(kept.accumulators),
         tuple(final for _, final in kept.finals),
         outputs,
-        f"{name}__groups",
+        f"{name}{BESIDE}groups",
         having,
         order,
         args.get("limit"),

@@ -78,7 +78,10 @@ def _with_inner(statement: Statement) -> tuple[Statement, ...]:
 
 def _with_sets(statements: tuple[Statement, ...], settings: Settings, findings: Findings) -> Settings:
     for statement in statements:
-        if isinstance(statement, SetOption):
+        if isinstance(statement, SetOption) and statement.name.key == "state":
+            hint = "Give it with --state, MILLPOND_STATE or millpond.toml: it must be known before the file is read."
+            findings.error("MP303", "A file cannot set its own state directory.", statement.name.place, hint)
+        elif isinstance(statement, SetOption):
             try:
                 settings = settings.with_set(statement.name.text, statement.value, statement.name.place)
             except MillpondError as error:

@@ -11,11 +11,11 @@ from millpond.plan.binder import Binder
 from millpond.plan.bound import BoundQuery
 from millpond.plan.context import Context, Planned
 from millpond.plan.declared import request_of
-from millpond.plan.model import SinkPlan, StepKind, TableKind
+from millpond.plan.meaning import meaning
+from millpond.plan.model import GROUPED, SinkPlan, StepKind, TableKind
 from millpond.plan.naming import counted, name_outputs, rename_outputs
 from millpond.plan.relations import StatementRelations
 from millpond.plan.scope import Item, Scope
-from millpond.plan.sources import short_hash
 from millpond.plan.typed import as_expression
 from millpond.plan.with_clauses import Clauses, read_clauses
 from millpond.redact import redact
@@ -56,15 +56,16 @@ def plan_select(statement: Select, context: Context) -> Planned:
         StepKind.SINK,
         sink.id if sink else "",
         bound,
-        aggregate=plan_aggregate(bound, bound.top, _groups_name(statement, context)),
+        aggregate=plan_aggregate(bound, bound.top, _groups_name(statement, bound, context)),
         options=context.options_for(bound.drivers, clauses.statement),
     )
 
 
-def _groups_name(statement: Insert | Upsert | Select, context: Context) -> str:
-    """Under which name the groups of a statement are kept: its text tells it from others, its number from equals."""
+def _groups_name(statement: Insert | Upsert | Select, bound: BoundQuery, context: Context) -> str:
+    """Under which name the groups of a statement are kept: its meaning tells it from others, its number from equals."""
     number = sum(1 for p in context.planned if p.statement.text == statement.text)
-    return f"grouped_{short_hash(statement.text)}" + (f"_{number + 1}" if number else "")
+    name = meaning(statement, statement.query, bound, context) if statement.query is not None else ""
+    return f"{GROUPED}{name}" + (f"_{number + 1}" if number else "")
 
 
 def plan_insert(statement: Insert | Upsert, context: Context) -> Planned:
@@ -87,7 +88,7 @@ def plan_insert(statement: Insert | Upsert, context: Context) -> Planned:
         bound = _by_position(bound, columns, statement, context)
     label = f"sink {target.sink.spec.shown}" if target.sink else f"table '{target.name}'"
     bound = name_outputs(bound, label, context.findings)
-    aggregate = plan_aggregate(bound, bound.top, _groups_name(statement, context))
+    aggregate = plan_aggregate(bound, bound.top, _groups_name(statement, bound, context))
     options = context.options_for(bound.drivers, clauses.statement)
     planned = replace(planned, bound=bound, aggregate=aggregate, options=options)
     if isinstance(statement, Upsert) and statement.on is not None:

@@ -9,7 +9,7 @@ from millpond.plan.access import choose_access, without_hints
 from millpond.plan.context import Context, Planned
 from millpond.plan.hidden import following_step
 from millpond.plan.missing import waits_of
-from millpond.plan.model import ChangesPlan, FlowPlan, Step, StepKind, TableKind, TablePlan
+from millpond.plan.model import AWAITING, ChangesPlan, FlowPlan, Step, StepKind, TableKind, TablePlan
 from millpond.plan.one_shots import one_shot_id
 from millpond.plan.sources import short_hash
 from millpond.plan.stream_joins import Split, handing_over, join_id, split_join
@@ -122,7 +122,7 @@ def _step(item: Planned, occurrence: int) -> Step:
         item.options,
         item.statement,
         item.condition if item.kind is StepKind.UPSERT else None,
-        f"waiting_{short_hash(item.statement.text)}_{occurrence}" if waits else "",
+        f"{AWAITING}{short_hash(item.statement.text)}_{occurrence}" if waits else "",
         item.message_key,
     )
 

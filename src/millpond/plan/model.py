@@ -21,6 +21,10 @@ from millpond.sql.statements import Statement, Watermark
 
 # The name under which a step's query reads the micro-batch; every other relation in it is a table of the plan.
 BATCH = "__batch__"
+# What the names of hidden tables start with that belong to a statement: its groups, and its events that wait for a row.
+GROUPED, AWAITING = "grouped_", "waiting_"
+# What stands between the name of a table, or of a statement's groups, and that of what is kept beside it.
+BESIDE = "__"
 
 
 class TableKind(StrEnum):

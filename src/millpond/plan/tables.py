@@ -22,6 +22,7 @@ from millpond.plan.context import Context, Planned
 from millpond.plan.declared import declared_schema
 from millpond.plan.keys import key_of_query
 from millpond.plan.latest import MessageKey, message_key, with_identity
+from millpond.plan.meaning import meaning
 from millpond.plan.model import BATCH, StepKind, TableKind, TablePlan
 from millpond.plan.naming import name_outputs
 from millpond.plan.ownership import TABLE_OPTIONS, read_entries
@@ -161,6 +162,7 @@ def _kept_by_flow(
 ) -> None:
     """AS SELECT over a stream: an aggregate, or rows as they come."""
     plan = _plan(statement, TableKind.AGGREGATE, schema, clauses, context, null_keys)
+    plan = _as_meant(plan, statement, bound, context)
     top = bound.top
     grouped = top is not None and (top.grouped or top.node.args.get("distinct") is not None)
     aggregate = plan_aggregate(bound, top, plan.name)
@@ -177,6 +179,12 @@ def _kept_by_flow(
             context.options_for(bound.drivers, clauses.statement),
         )
     )
+
+
+def _as_meant(plan: TablePlan, statement: CreateTable, bound: BoundQuery, context: Context) -> TablePlan:
+    """Rows that a stream has left cannot be had again, so they must still mean the same."""
+    assert statement.query is not None
+    return replace(plan, definition=meaning(statement, statement.query, bound, context))
 
 
 def _kept_by_messages(

@@ -33,7 +33,7 @@ from millpond.runtime.result import Result
 from millpond.runtime.running import Running
 from millpond.runtime.shown import shown
 from millpond.runtime.socket import QuerySocket
-from millpond.runtime.state import default_state
+from millpond.runtime.state import state_of
 from millpond.runtime.transaction import AppTransaction
 from millpond.runtime.work import Work
 from millpond.settings import load_settings
@@ -67,7 +67,7 @@ class App:
             raise SqlError("MP310", "An app is a file or a text, not both.", hint="Give one of file and sql.")
         self._replan: Callable[[Mapping[str, Found]], Plan] = partial(_plan, file, sql or "", variables, settings)
         self.plan = self._replan({})
-        self._state_path = Path(state) if state is not None else default_state(Path(file)) if file else None
+        self._state_path = state_of(Path(file), state, self.plan.settings) if file else Path(state) if state else None
         self._temporary: Path | None = None
         self._session = spark
         self._accept = accept

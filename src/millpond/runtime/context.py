@@ -30,6 +30,8 @@ class Context:
     state: StateFolder
     exchange: Exchange
     spark: Callable[[], SparkSession]
+    # Whether a changed file may drop rows that it no longer has a place for.
+    accept: bool = False
     sinks: dict[str, Sink] = field(default_factory=dict)
     # Tables that wait until the columns of a source are known, in lower case.
     held: set[str] = field(default_factory=set)

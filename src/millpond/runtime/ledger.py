@@ -8,9 +8,27 @@ from typing import Any
 
 from millpond.contracts.table import Store
 from millpond.errors import StateError
-from millpond.plan.model import FlowPlan
+from millpond.plan.model import BESIDE, FlowPlan
 
 FLOW, ONCE, LOAD, DEFINITION, VIEW, CHANGES = "flow:", "once:", "load:", "definition:", "view:", "changes:"
+# The statements that a flow had at the last start, and what was last known of flows and sources.
+STATEMENTS, LAST = "statements:", "last:"
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What a table was made from; `kind` says whether its rows can be had again."""
+
+    meaning: str
+    kind: str
+
+    def as_json(self) -> dict[str, str]:
+        return {"meaning": self.meaning, "kind": self.kind}
+
+
+def definition_of(found: Any) -> Definition | None:
+    """A table's entry; None for a table that was not made from the file."""
+    return None if found is None else Definition(found["meaning"], found["kind"])
 
 
 @dataclass(frozen=True)
@@ -60,3 +78,16 @@ def _last(folder: Path) -> int:
     if not folder.is_dir():
         return -1
     return max((int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()), default=-1)
+
+
+def forget_table(store: Store, name: str) -> None:
+    """Drop a table with what is kept beside it, and all that is known of it; harmless when it is gone already."""
+    prefix = f"{name.lower()}{BESIDE}"
+    beside = [n for n in store.names() if n.lower().startswith(prefix) and store.table(n).spec.hidden]
+    for found in (*beside, name):
+        store.drop(found)
+    # Last: while there is an entry, a crash in between is made good at the next start.
+    with store.begin() as tx:
+        for entry in (DEFINITION, LOAD, VIEW):
+            tx.put(entry + name.lower(), None)
+        tx.commit()

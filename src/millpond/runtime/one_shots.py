@@ -17,7 +17,7 @@ from millpond.runtime.announcing import announce, publish
 from millpond.runtime.changes import RUNNERS as CHANGES
 from millpond.runtime.changes import change
 from millpond.runtime.context import Context
-from millpond.runtime.ledger import ONCE
+from millpond.runtime.ledger import ONCE, forget_table
 from millpond.runtime.readiness import Readiness, not_ready
 from millpond.runtime.spark_errors import translate
 from millpond.runtime.work import Work
@@ -126,7 +126,7 @@ class OneShots:
         if isinstance(statement, CreateIndex):
             self._context.store.table(statement.table.text).create_index(*(c.text for c in statement.columns))
         elif isinstance(statement, Drop):
-            self._context.store.drop(statement.name.text)
+            forget_table(self._context.store, statement.name.text)
         elif shot.sink is not None:
             self._write(work, shot, published)
         elif type(statement) in CHANGES:

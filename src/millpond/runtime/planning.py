@@ -11,10 +11,8 @@ from millpond.contracts.source import Found, SourcePlugin, SourceSpec
 from millpond.errors import MillpondError, Problem, SqlError
 from millpond.plan.build import build_plan
 from millpond.plan.model import Plan
-from millpond.settings import Settings, load_settings
+from millpond.settings import TOML, Settings, load_settings
 from millpond.sql.parser import parse_script
-
-TOML = "millpond.toml"
 
 
 def plan_file(

@@ -21,8 +21,9 @@ from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.companions import companion_specs
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import SPEC as DEAD_LETTERS_SPEC
+from millpond.runtime.editing import Change, difference, statements_of
 from millpond.runtime.joining import joined_schema, side_schema
-from millpond.runtime.ledger import DEFINITION, LOAD, VIEW
+from millpond.runtime.ledger import DEFINITION, LOAD, STATEMENTS, VIEW, Definition, forget_table
 from millpond.runtime.progress import MISSING, READY
 from millpond.runtime.relations import spark_text, tables_of
 from millpond.runtime.spark_errors import translate
@@ -39,16 +40,15 @@ KEY_COLUMNS = (Column(DELETED, pa.bool_()), Column(IDENTITY, pa.binary()))
 class Preparation:
     """Makes the tables of a plan in the store, in the plan's order; run once at the start of an app."""
 
-    def __init__(self, context: Context, *, accept: bool) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._accept = accept
         self._views = Views(context.spark, context.exchange, "mp_types")
         self._steps = {s.target.lower(): (f, s) for f in context.plan.flows for s in f.steps if s.target}
 
     def prepare(self) -> None:
-        """Make what is missing; MP806 when a definition changed and the change was not accepted."""
+        """Make what is missing; MP806 when the file was changed so that rows would be lost, and nobody accepted it."""
         self._context.store.create(DEAD_LETTERS_SPEC)
-        self._refuse_changes()
+        self._edit()
         for table in self._context.plan.tables:
             if table.kind is TableKind.SYSTEM:
                 continue
@@ -87,27 +87,18 @@ class Preparation:
         reads = (*table.reads, *(step[1].reads if step else ()))
         return any(access.table.lower() in self._context.held for access in reads)
 
-    def _refuse_changes(self) -> None:
-        for table in self._context.plan.tables:
-            held = self._context.store.get(DEFINITION + table.name.lower())
-            if held is None or held == table.definition:
-                continue
-            if not (self._accept or table.replaces):
-                message = f"The definition of the table '{table.name}' has changed; its rows would be lost."
-                hint = "Run with --accept to drop its rows and start it anew, or write CREATE OR REPLACE."
-                raise StateError("MP806", message, place=table.place, hint=hint)
-            self._drop(table)
-
-    def _drop(self, table: TablePlan) -> None:
-        self._context.store.drop(table.name)
-        step = self._steps.get(table.name.lower())
-        if step and step[1].aggregate:
-            for name in step[1].aggregate.companions:
-                self._context.store.drop(name)
-        with self._context.store.begin() as tx:
-            tx.put(DEFINITION + table.name.lower(), None)
-            tx.put(LOAD + table.name.lower(), None)
-            tx.put(VIEW + table.name.lower(), None)
+    def _edit(self) -> None:
+        """Let go of what a changed file no longer has; MP806 when that would lose rows and nobody accepted it."""
+        store, found = self._context.store, difference(self._context.plan, self._context.store)
+        if found.losses and not self._context.accept:
+            raise StateError.of(found.losses)
+        self._context.notices.extend(p for p in found.warnings if p not in self._context.notices)
+        for table in found.tables:
+            if table.change not in (Change.KEPT, Change.NEW):
+                forget_table(store, table.name)
+        with store.begin() as tx:
+            for flow in self._context.plan.flows:
+                tx.put(STATEMENTS + flow.id, statements_of(flow))
             tx.commit()
 
     def _make(self, table: TablePlan) -> None:
@@ -128,7 +119,7 @@ class Preparation:
             if not step[1].aggregate.keys:
                 self._first_row(step[0], step[1])
         with self._context.store.begin() as tx:
-            tx.put(DEFINITION + table.name.lower(), table.definition)
+            tx.put(DEFINITION + table.name.lower(), Definition(table.definition, table.kind).as_json())
             tx.commit()
 
     def _give_options(self, table: TablePlan) -> None:

@@ -14,6 +14,7 @@ from millpond.runtime.access import Exchange, Views
 from millpond.runtime.asking import ask
 from millpond.runtime.context import Context
 from millpond.runtime.evaluate import spark_fallback
+from millpond.runtime.last import with_last_known
 from millpond.runtime.planning import plan_file
 from millpond.runtime.queries import Queries, bind_against, the_query
 from millpond.runtime.reporting import progress_of
@@ -41,7 +42,7 @@ def query_state(
             exchange = Exchange(folder.exchange)
             if isinstance(shot.statement, Show | Describe | Explain):
                 context = Context(app or plan, store, folder, exchange, session)
-                progress = progress_of(context, "stopped", 0.0, (), ())
+                progress = with_last_known(progress_of(context, "stopped", 0.0, (), ()), store)
                 return ask(shot.statement, app or plan, store, progress)
             assert shot.query is not None
             return Queries(store, Views(session, exchange, "mp_query")).answer(shot.query)

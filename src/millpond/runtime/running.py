@@ -24,6 +24,7 @@ from millpond.runtime.context import Context
 from millpond.runtime.evaluate import spark_fallback
 from millpond.runtime.jars import session_conf
 from millpond.runtime.joining import relay_sinks
+from millpond.runtime.last import remember
 from millpond.runtime.one_shots import OneShots
 from millpond.runtime.poller import Poller
 from millpond.runtime.preparing import Preparation
@@ -119,7 +120,8 @@ class Running:
         if self._prepared:
             return
         self._one_shots.run(self.plan, self.start.readiness, early=True)
-        Preparation(self.context, accept=accept).prepare()
+        self.context.accept = accept
+        Preparation(self.context).prepare()
         self.context.sinks.update(open_sinks(self.plan, self._output, json=self.plan.settings["json"]))
         self.context.sinks.update(relay_sinks(self.context))
         recover_sinks(self.context.store, self.context.sinks)
@@ -235,6 +237,8 @@ class Running:
 
     def close(self, *, stop_spark: bool) -> None:
         """Let go of tables and the state directory."""
+        if self.state == "stopping":
+            remember(self.context.store, self.progress())
         self.context.store.close()
         if stop_spark and self._session is not None:
             self._session.stop()

@@ -109,7 +109,7 @@ class Start:
                 if flow.state == WAITING:
                     flow.fail(error)
             return
-        Preparation(self._context, accept=False).prepare()
+        Preparation(self._context).prepare()
         self._renew()
 
     def _unknown(self) -> list[SourcePlan]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.errors import StateError
+from millpond.settings import Settings, environment_name
 
 FORMAT = 1
 IDENTITY = "app.json"
@@ -71,12 +72,24 @@ def open_state(path: Path, app: str) -> StateFolder:
     return _hold(path, app)
 
 
-def open_existing(path: Path) -> StateFolder:
-    """Take hold of a state directory whosever it is, to read it; MP807 when there is none."""
+def state_of(sql_file: Path, given: str | Path | None, settings: Settings) -> Path:
+    """The state directory of a file: the one that is given, else that of the setting `state`, else the default. A path
+    in millpond.toml starts at its folder, which is the file's; one in the environment at the working directory."""
+    setting = settings.found["state"]
+    if given is not None:
+        return Path(given)
+    if not setting.value:
+        return default_state(sql_file)
+    path = Path(setting.value).expanduser()
+    return path if setting.origin == environment_name("state") else sql_file.resolve().parent / path
+
+
+def open_existing(path: Path, app: str | None = None) -> StateFolder:
+    """Take hold of a state directory to read it, whosever it is unless `app` says so; MP807 when there is none."""
     if not (path / IDENTITY).is_file():
         hint = "Run the app first (millpond run FILE), or name its state directory with --state."
         raise StateError("MP807", f"There is no state in {path}.", hint=hint)
-    return _hold(path.absolute(), None)
+    return _hold(path.absolute(), app)
 
 
 def _hold(path: Path, app: str | None) -> StateFolder:

@@ -1,0 +1,37 @@
+"""What a statement over a stream means: whether rows that it has gathered still fit it after an edit of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from millpond.plan.bound import BoundQuery
+from millpond.plan.context import Context
+from millpond.plan.sources import short_hash
+from millpond.sql.statements import CreateStream, Statement
+
+
+def meaning(statement: Statement, query: exp.Query, bound: BoundQuery, context: Context) -> str:
+    """Differs when the statement's text does, a stream that it is derived from, the source it reads, or the type of a
+    declared column. Columns that were found do not count: they may be unknown at the start."""
+    streams = sorted(set(_derived(query, context)))
+    types = [f"{d}.{t}" for d in bound.drivers for t in _declared_types(d, bound.query, context)]
+    return short_hash(repr((statement.text, streams, bound.drivers, types)))
+
+
+def _derived(query: exp.Query, context: Context) -> Iterator[str]:
+    """The texts of the derived streams that a query reads, directly or through others."""
+    for table in query.find_all(exp.Table):
+        declared = context.catalog.declaration(table.name)
+        if isinstance(declared, CreateStream) and declared.query is not None:
+            yield declared.text
+            yield from _derived(declared.query, context)
+
+
+def _declared_types(driver: str, query: exp.Query, context: Context) -> list[str]:
+    source = context.sources[driver].plan if driver in context.sources else None
+    if source is None or not source.declared or source.columns is None:
+        return []
+    named = {column.name.lower() for column in query.find_all(exp.Column)}
+    return [f"{c.name.lower()} {c.type}" for c in source.columns if c.name.lower() in named]

@@ -1,0 +1,160 @@
+"""A changed SQL file on an old state directory: what is kept, rebuilt, refused, and told beforehand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millpond as mp
+from millpond.cli.main import main
+from millpond.errors import StateError
+from millpond.runtime.reading import query_state
+from millpond.testing.sql_files import sink_lines
+
+pytestmark = pytest.mark.spark
+
+USERS = "CREATE TABLE users (user_id STRING PRIMARY KEY, tier STRING);"
+FILL = "INSERT INTO users VALUES ('u1', 'GOLD');"
+TRADES = "CREATE STREAM trades (id INT, user_id STRING, price DECIMAL(12,2)) FROM 'file:trades.jsonl';"
+BIG = "CREATE STREAM big AS SELECT * FROM trades WHERE price > 5;"
+TOTALS = "CREATE TABLE totals AS SELECT user_id, COUNT(DISTINCT price) AS n FROM big GROUP BY user_id;"
+TIERS = "CREATE TABLE tiers AS SELECT tier, COUNT(*) AS n FROM users GROUP BY tier;"
+OUT = "INSERT INTO 'file:out' SELECT user_id, COUNT(*) AS n FROM trades GROUP BY user_id;"
+EVERY = "INSERT INTO 'file:every' SELECT id FROM trades;"
+FIRST = (USERS, FILL, TRADES, BIG, TOTALS, TIERS, OUT)
+
+
+class Edited:
+    """One app file that is rewritten and run again on the same state directory."""
+
+    def __init__(self, folder: Path, spark: Any) -> None:
+        self.folder, self._spark = folder, spark
+        self._trades = 0
+
+    def trade(self, *prices: str) -> None:
+        with open(self.folder / "trades.jsonl", "a") as file:
+            for price in prices:
+                self._trades += 1
+                file.write(json.dumps({"id": self._trades, "user_id": "u1", "price": price}) + "\n")
+
+    def run(self, *statements: str, accept: bool = False) -> list[str]:
+        """Run the file once; returns the codes of what it warns of."""
+        self.write(*statements)
+        app = mp.App(self.folder / "app.sql", spark=self._spark, accept=accept)
+        try:
+            app.run_once()
+            return [p.code for p in app.progress().problems]
+        finally:
+            app.stop()
+
+    def write(self, *statements: str) -> None:
+        (self.folder / "app.sql").write_text("\n".join(statements))
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        state = self.folder / ".millpond" / "app"
+        return list(query_state(sql, state=state, app_file=self.folder / "app.sql").to_pylist())
+
+    def hidden(self) -> set[str]:
+        """Names of the tables that hold what statements gather."""
+        app = mp.App(self.folder / "app.sql", spark=self._spark)
+        try:
+            store = app._open().context.store
+            return {n for n in store.names() if store.table(n).spec.hidden}
+        finally:
+            app.stop()
+
+
+@pytest.fixture
+def edited(tmp_path: Path, spark: Any) -> Edited:
+    made = Edited(tmp_path, spark)
+    made.trade("10", "20", "1")
+    assert made.run(*FIRST) == []
+    return made
+
+
+def test_what_is_not_changed_keeps_its_rows_and_goes_on_where_it_was(edited: Edited) -> None:
+    edited.trade("20", "30")
+    codes = edited.run(TRADES, EVERY, OUT, BIG, TIERS, FILL, USERS, TOTALS)
+    assert codes == ["MP811"], "the added statement sees what comes from now on"
+    assert edited.rows("SELECT user_id, n FROM totals") == [{"user_id": "u1", "n": 3}]
+    assert edited.rows("SELECT n FROM tiers") == [{"n": 1}], "the INSERT did not run again"
+    assert [json.loads(line)["n"] for line in sink_lines(edited.folder / "out")] == [3, 5]
+    assert [json.loads(line)["id"] for line in sink_lines(edited.folder / "every")] == [4, 5]
+    edited.trade("40")
+    assert edited.run(TRADES, EVERY.replace("every", "other"), OUT, BIG, TIERS, USERS, TOTALS) == ["MP811"]
+    assert [json.loads(line)["id"] for line in sink_lines(edited.folder / "other")] == [6]
+    assert edited.rows("SELECT n FROM totals") == [{"n": 4}]
+    flows = [(row["name"], row["state"], row["statements"]) for row in edited.rows("SHOW FLOWS")]
+    assert flows == [("trades", "finished", 3)]
+    assert [row["name"] for row in edited.rows("SHOW SOURCES")] == ["trades"]
+
+
+LOSING = {
+    "a column more": (USERS.replace("tier STRING", "tier STRING, age INT"), TRADES, BIG, TOTALS, TIERS, OUT),
+    "another key": (USERS.replace(" PRIMARY KEY", ""), FILL, TRADES, BIG, TOTALS, TIERS, OUT),
+    "another aggregate": (USERS, FILL, TRADES, BIG, TOTALS.replace("DISTINCT price", "price"), TIERS, OUT),
+    "another stream below": (USERS, FILL, TRADES, BIG.replace("> 5", "> 0"), TOTALS, TIERS, OUT),
+    "another type below": (USERS, FILL, TRADES.replace("12,2", "12,3"), BIG, TOTALS, TIERS, OUT),
+    "a table less": (TRADES, BIG, TOTALS, OUT),
+    "a sum told elsewhere": (USERS, FILL, TRADES, BIG, TOTALS, TIERS, OUT.replace("file:out", "file:elsewhere")),
+}
+
+
+def test_what_would_lose_rows_is_refused_and_changes_nothing(edited: Edited) -> None:
+    for name, statements in LOSING.items():
+        with pytest.raises(StateError, match="MP806"):
+            edited.run(*statements)
+        edited.write(*FIRST)
+        assert edited.rows("SELECT user_id, n FROM totals") == [{"user_id": "u1", "n": 2}], name
+    assert edited.run(*FIRST) == []
+
+
+def test_what_is_accepted_starts_anew_and_leaves_nothing_behind(edited: Edited) -> None:
+    before = edited.hidden()
+    assert {"totals__groups", "totals__distinct0"} <= before
+    edited.trade("7")
+    assert edited.run(TRADES, BIG, TOTALS.replace("DISTINCT price", "price"), accept=True) == ["MP811"]
+    assert edited.rows("SELECT n FROM totals") == [{"n": 1}]
+    assert {row["name"] for row in edited.rows("SHOW TABLES")} == {"dead_letters", "totals"}
+    assert edited.hidden() == {"totals__groups"}
+
+
+def test_views_follow_their_definition_and_or_replace_and_drop_accept(edited: Edited) -> None:
+    tiers = TIERS.replace("COUNT(*)", "COUNT(*) + 10")
+    edited.run(USERS, FILL, TRADES, BIG, TOTALS, tiers, OUT)
+    assert edited.rows("SELECT n FROM tiers") == [{"n": 11}]
+    replaced = TOTALS.replace("CREATE TABLE", "CREATE OR REPLACE TABLE").replace("DISTINCT price", "price")
+    edited.trade("7")
+    edited.run("DROP TABLE IF EXISTS users;", TRADES, BIG, replaced, OUT)
+    assert edited.rows("SELECT n FROM totals") == [{"n": 1}]
+    assert "users" not in {row["name"] for row in edited.rows("SHOW TABLES")}
+
+
+def test_explain_tells_it_beforehand(edited: Edited, capsys: pytest.CaptureFixture[str]) -> None:
+    file, state = edited.folder / "app.sql", str(edited.folder / ".millpond" / "app")
+    new = "CREATE TABLE added (a INT);"
+    edited.write(
+        TRADES, BIG, TOTALS.replace("DISTINCT price", "price"), TIERS.replace("tier,", "tier AS t,"), USERS, new
+    )
+    assert main(["explain", str(file), "--state", state, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["difference"]
+    changes = {t["name"]: (t["change"], t["rows"], t["loses"]) for t in told["tables"] if not t["hidden"]}
+    assert changes == {
+        "totals": ("changed", 1, True),
+        "tiers": ("rebuilt", 1, False),
+        "users": ("kept", 1, False),
+        "added": ("new", 0, False),
+    }
+    (flow,) = told["flows"]
+    assert (flow["name"], flow["change"], flow["batch"], flow["added"]) == ("trades", "kept", 0, [3])
+    assert len(flow["removed"]) == 2
+    assert {p["code"] for p in told["losses"]} == {"MP806"}
+    edited.write(*FIRST, "INSERT INTO users VALUES ('u2', 'BASIC');")
+    assert main(["explain", str(file)]) == 0
+    text = capsys.readouterr().out
+    assert "users  kept, 1 row\n" in text
+    assert "trades  kept, goes on after batch 0\n" in text
+    assert "line 2: INSERT has run\n  line 8: INSERT will run" in text
