@@ -137,8 +137,7 @@ class Running:
         while drain and self.start.is_looking and not self.context.stopping.wait(ROUND_S):
             self._round(drain=True)
         if drain:
-            # Nothing can come any more, so no statement waits any longer.
-            self.start.readiness.end_waiting()
+            self.start.end_waiting()
             self._round(drain=True)
         for flow in self.flows if drain else ():
             flow.wait_out()

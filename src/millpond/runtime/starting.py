@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 
@@ -68,6 +69,11 @@ class Start:
             stopped = self._context.stopping.is_set() or any(other.stops_app for other in self.flows)
             if flow.state in (WAITING, RETRYING) and not stopped:
                 self._catch_up(flow)
+
+    def end_waiting(self) -> None:
+        """No source is looked for any more: the next round looks at what has come, and no statement waits longer."""
+        self._looked = -math.inf
+        self.readiness.end_waiting()
 
     def finish(self) -> None:
         """The statements that come after the flows."""
