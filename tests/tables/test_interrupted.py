@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from millpond.tables.faults import POINTS
 
 from millpond.contracts.table import TableSpec
 from millpond.errors import StateError
+from millpond.faults import POINTS
 from millpond.schema import Column, Schema
 from millpond.tables import log, store
 from millpond.tables.memory import MemoryRows
