@@ -15,7 +15,6 @@ from millpond.errors import ConstraintError
 from millpond.schema import Column, type_name
 
 _NONE = type(None)
-_EPOCH = dt.datetime(1970, 1, 1)
 # Exact for every DECIMAL(38, s): no rounding but the one asked for.
 EXACT = Context(prec=120, rounding=ROUND_HALF_UP)
 _ARROW_REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError)

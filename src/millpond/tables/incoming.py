@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -45,7 +46,21 @@ def incoming(table: str, schema: Schema, rows: Rows) -> list[Incoming]:
     if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Sequence):
         hint = "Give a list of dicts, a pyarrow.Table or a pyarrow.RecordBatch."
         raise TableError("MP409", f"Rows cannot be {type(rows).__name__}.", hint=hint)
+    alike = _columns(rows)
+    if alike is not None:
+        return [_from_columns(table, schema, *alike, len(rows))]
     return [_from_dicts(table, schema, group) for group in _groups(rows)]
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[Sequence[Any]]] | None:
+    """The names that all rows have and no others, and the values of each; None when they are no such dicts."""
+    if set(map(type, rows)) != {dict} or len(set(map(len, rows))) > 1 or len(rows[0]) < 2:
+        return None
+    names = list(rows[0])
+    try:
+        return names, list(zip(*map(itemgetter(*names), rows), strict=True))
+    except KeyError:
+        return None
 
 
 def _groups(rows: Sequence[Mapping[str, Any]]) -> list[Sequence[Mapping[str, Any]]]:
@@ -53,7 +68,7 @@ def _groups(rows: Sequence[Mapping[str, Any]]) -> list[Sequence[Mapping[str, Any
     if not rows:
         return []
     for row in rows:
-        if type(row) is not dict and not isinstance(row, Mapping):
+        if not isinstance(row, Mapping):
             raise TableError("MP409", f"A row cannot be {type(row).__name__}.", hint="Give each row as a dict.")
     first = rows[0].keys()
     if all(row.keys() == first for row in rows):
@@ -63,9 +78,14 @@ def _groups(rows: Sequence[Mapping[str, Any]]) -> list[Sequence[Mapping[str, Any
 
 def _from_dicts(table: str, schema: Schema, rows: Sequence[Mapping[str, Any]]) -> Incoming:
     given = list(rows[0])
+    return _from_columns(table, schema, given, [[row[name] for row in rows] for name in given], len(rows))
+
+
+def _from_columns(
+    table: str, schema: Schema, given: Sequence[str], values: Sequence[Sequence[Any]], rows: int
+) -> Incoming:
     names = _declared(table, schema, given)
-    columns = {n: to_array([row[g] for row in rows], schema[n]) for n, g in zip(names, given, strict=True)}
-    return Incoming(columns, len(rows))
+    return Incoming({n: to_array(v, schema[n]) for n, v in zip(names, values, strict=True)}, rows)
 
 
 def _declared(table: str, schema: Schema, given: Sequence[str]) -> list[str]:

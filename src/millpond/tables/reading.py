@@ -16,7 +16,7 @@ from millpond.tables.coercion import cast_array, to_array
 from millpond.tables.conditions import Evaluator, as_condition
 from millpond.tables.draft import State
 from millpond.tables.index import Ids, distinct
-from millpond.tables.keys import Keys
+from millpond.tables.keys import Keys, OneKey
 
 
 class Reading:
@@ -160,6 +160,8 @@ class Reading:
     def _keys(self, keys: KeysGiven, names: tuple[str, ...]) -> Keys:
         """Keys as arrays of the columns' types; those with a NULL part are left out where NULL finds nothing."""
         columns = [self.schema[n] for n in names]
+        if type(keys) is list and len(keys) == len(columns) == 1 and selection.is_exact(keys[0], columns[0].type):
+            return OneKey((keys[0],), (columns[0].type,))
         if isinstance(keys, pa.Table | pa.RecordBatch):
             arrays = [cast_array(keys.column(self._column_of(keys, c.name)), c) for c in columns]
         elif isinstance(keys, pa.Array | pa.ChunkedArray):

@@ -52,7 +52,7 @@ class Selected:
 
 def select(state: State, condition: Condition, parameters: Sequence[Any], evaluator: Evaluator) -> Selected:
     """The rows for which a condition is true."""
-    direct = _by_whole_key(state, condition, parameters)
+    direct = _by_equalities(state, condition, parameters)
     if direct is not None:
         return direct
     matched(condition.expression, parameters)
@@ -69,20 +69,32 @@ def select(state: State, condition: Condition, parameters: Sequence[Any], evalua
     return replace(selected, ids=selected.ids[true])
 
 
-def _by_whole_key(state: State, condition: Condition, given: Sequence[Any]) -> Selected | None:
-    """The row of a condition such as `user_id = ?` whose values are of the key's own types: no types to reconcile."""
+def _by_equalities(state: State, condition: Condition, given: Sequence[Any]) -> Selected | None:
+    """The rows of a condition such as `user_id = ?` on just the columns of the key or of an index, with values of
+    these columns' own types: no types to reconcile."""
     names = condition.equalities
+    if len(names) != len(given) or not names or len(set(names)) < len(names):
+        return None
     schema = state.schema
-    if len(names) != len(given) or not names or set(names) != {n.lower() for n in schema.key}:
-        return None
-    columns = [schema[n] for n in schema.key]
-    values = [given[names.index(c.name.lower())] for c in columns]
-    if len(set(names)) < len(names) or any(
-        type(v) is not _EXACT.get(c.type) for v, c in zip(values, columns, strict=True)
-    ):
-        return None
-    found = state.locate(OneKey(tuple(values), [c.type for c in columns]))
-    return Selected(state, found[found >= 0], schema.key, 1)
+    for columns in (tuple(schema.position(n) for n in schema.key), *state.indexed_columns):
+        asked = [schema.columns[p] for p in columns]
+        if len(asked) != len(names) or any(c.name.lower() not in names for c in asked):
+            continue
+        values = tuple([given[names.index(c.name.lower())] for c in asked])
+        if not all(is_exact(v, c.type) for v, c in zip(values, asked, strict=True)):
+            return None
+        key = OneKey(values, [c.type for c in asked])
+        through = tuple(c.name for c in asked)
+        found = state.locate(key) if through == schema.key else state.locate_by(columns, key)
+        return None if found is None else Selected(state, found[found >= 0], through, 1)
+    return None
+
+
+def is_exact(value: Any, type_: pa.DataType | None) -> bool:
+    """Whether a value is compared as it is."""
+    if type(value) is not _EXACT.get(type_):
+        return False
+    return type(value) is not str or value.isascii() or value.encode(errors="replace").decode() == value
 
 
 def _narrowed(state: State, condition: exp.Expression, given: Sequence[Any]) -> tuple[Selected, Lookup] | None:
