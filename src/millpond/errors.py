@@ -45,6 +45,7 @@ CODES: dict[str, str] = {
     "MP224": "A subquery is wrong here",
     "MP225": "A default or constraint is wrong",
     "MP226": "A hint names no table of the statement",
+    "MP228": "A name is reserved",
     # 3xx: options, settings, plug-ins
     "MP301": "An option has no such name",
     "MP302": "An option has a value that it cannot take",

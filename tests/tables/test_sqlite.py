@@ -185,3 +185,13 @@ def test_a_log_that_refuses_leaves_the_file_as_it_was(tmp_path: Path, monkeypatc
     store = store_in(tmp_path)
     assert len(store.table("t")) == 4
     store.close()
+
+
+def test_a_name_that_sqlite_keeps_for_itself_is_told(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "tables")
+    values = {"path": str(tmp_path / "t.db")}
+    store.create(TableSpec("sqlite", SCHEMA, "sqlite", values)).insert([{"k": 1}])
+    with pytest.raises(MillpondError, match=r"MP409.*sqlite_rows"):
+        store.create(TableSpec("sqlite_rows", SCHEMA, "sqlite", values))
+    assert store.names() == ("sqlite",)
+    store.close()

@@ -9,11 +9,24 @@ from millpond.schema import Column, Schema
 from millpond.sql.dialect import MILLPOND
 from millpond.sql.statements import ColumnDef, CreateStream
 
+# What a source's hidden columns are called, and the operation that CHANGES tells.
+_HIDDEN = {"_source", "_partition", "_offset", "_timestamp", "_key", "_headers", "_op"}
+_OURS = ("_mp_", "__mp_")
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a column of this name would stand in the way of one of ours."""
+    return name.lower() in _HIDDEN or name.lower().startswith(_OURS)
+
 
 def declared_schema(columns: tuple[ColumnDef, ...], context: Context, owner: str) -> Schema:
     """The declared columns; one declared twice is a finding and kept once."""
     kept: dict[str, Column] = {}
     for column in columns:
+        if is_reserved(column.name.text):
+            message = f"{owner} declares column '{column.name}', a name that Millpond uses itself."
+            hint = "Choose another name, such as without the underscore in front."
+            context.findings.error("MP228", message, column.name.place, hint)
         if column.name.key in kept:
             message = f"{owner} declares column '{column.name}' twice."
             context.findings.error("MP205", message, column.name.place, "Remove one of them.")

@@ -61,6 +61,10 @@ def _declared_key(statement: CreateTable, columns: Schema, context: Context) -> 
             context.findings.error("MP208", f"PRIMARY KEY names '{name}' twice.", name.place, "Remove one of them.")
         else:
             key.append(column.name)
+    nulls = {c.name.key: c.null_place for c in statement.columns or () if c.null_place is not None}
+    for name in (n for n in statement.key if n.key in nulls):
+        message = f"'{name}' is in the PRIMARY KEY, where NULL cannot be."
+        context.findings.error("MP208", message, nulls[name.key], "Remove NULL, or take the column out of the key.")
     return tuple(key)
 
 

@@ -163,7 +163,7 @@ def _selected(work: Work, shot: OneShot, rows: pa.Table, sets: dict[str, exp.Exp
     alias = (statement.alias or statement.table).text
     schema = work.table(statement.table.text).schema
     types = {name: type_name(schema[name].type) for name in sets}
-    casts = {name: exp.cast(value.copy(), types[name], dialect="spark") for name, value in sets.items()}
+    casts = {name: exp.cast(_unnamed(value), types[name], dialect="spark") for name, value in sets.items()}
     values = [exp.alias_(value, name, quoted=True) for name, value in casts.items()]
     number = exp.column(ROW_NUMBER, table=alias, quoted=True)
     target = exp.alias_(exp.to_table(BATCH), alias, table=True, quoted=True)
@@ -175,6 +175,14 @@ def _selected(work: Work, shot: OneShot, rows: pa.Table, sets: dict[str, exp.Exp
         query.set("expressions", [number, *values])
         query = query.distinct()
     return work.query(query, arrow_frame(work.views.session, numbered(rows))).toArrow()
+
+
+def _unnamed(value: exp.Expression) -> exp.Expression:
+    """A value that may stand in a call: a subquery alone has got a name as an output."""
+    made = value.copy()
+    if isinstance(made, exp.Subquery):
+        made.set("alias", None)
+    return made
 
 
 def _joined_with(query: exp.Query | None, alias: str, target: exp.Expr) -> exp.Select:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from millpond.contracts.source import Found, SourcePlugin, SourceSpec
-from millpond.errors import MillpondError, Problem, SqlError
+from millpond.errors import MillpondError, Place, SqlError
 from millpond.plan.build import build_plan
-from millpond.plan.model import Plan
+from millpond.plan.model import OneShot, Plan
 from millpond.settings import TOML, Settings, load_settings
 from millpond.sql.parser import parse_script
 
@@ -56,14 +56,20 @@ def plan_text(
 
 
 def without_lines(plan: Plan, lines: int) -> Plan:
-    """A plan whose first lines are ours, not the user's: places are counted from after them."""
-    return replace(plan, problems=tuple(_moved(p, lines) for p in plan.problems))
+    """A plan whose first lines are ours, not the user's: places are counted from after them, and what is wrong with
+    those lines was told when the tables were made."""
+    own = [p for p in plan.problems if p.place is None or p.place.line > lines]
+    problems = tuple(p if p.place is None else replace(p, place=_moved(p.place, lines)) for p in own)
+    return replace(plan, problems=problems, one_shots=tuple(_moved_shot(s, lines) for s in plan.one_shots))
 
 
-def _moved(problem: Problem, lines: int) -> Problem:
-    if problem.place is None or problem.place.line <= lines:
-        return problem
-    return replace(problem, place=replace(problem.place, line=problem.place.line - lines))
+def _moved_shot(shot: OneShot, lines: int) -> OneShot:
+    place = _moved(shot.place, lines)
+    return replace(shot, place=place, statement=replace(shot.statement, place=place))
+
+
+def _moved(place: Place, lines: int) -> Place:
+    return replace(place, line=place.line - lines)
 
 
 def read_sql(path: Path) -> str:

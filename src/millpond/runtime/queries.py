@@ -13,6 +13,7 @@ from sqlglot import exp
 from millpond.contracts.source import without_identity
 from millpond.contracts.table import Store
 from millpond.errors import InputError, SqlError, TableError
+from millpond.expressions.nested_parameters import has_nested, written_out
 from millpond.plan.model import OneShot, Plan
 from millpond.runtime.access import Views
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
@@ -87,6 +88,8 @@ class Queries:
         if wanted != len(parameters):
             message = f"The query has {wanted} parameters, and {len(parameters)} were given."
             raise TableError("MP411", message, hint="Give one value for each ? in the query, in their order.")
+        if has_nested(parameters):
+            query, parameters = written_out(query, parameters)
         with self._lock, self._store.begin() as tx:
             names = tables_of(query)
             if len(names) == 1 and not parameters:

@@ -133,9 +133,9 @@ def _column(grammar: Grammar, body: _Body, kind: str) -> ColumnDef:
     if grammar.sees(",") or grammar.sees(")"):
         grammar.refuse(f"Column '{name}' has no type.", code="MP108", hint=f"{name} STRING")
     column_type = take_type(grammar)
-    nullable, default = True, None
+    nullable, default, null_place = True, None, None
     while not grammar.sees(",") and not grammar.sees(")"):
-        if grammar.take("NOT", "NULL"):
+        if null_place is None and grammar.take("NOT", "NULL"):
             nullable = False
         elif grammar.sees("DEFAULT") and default is None:
             _only_in_a_table(grammar, kind, "DEFAULT")
@@ -144,9 +144,13 @@ def _column(grammar: Grammar, body: _Body, kind: str) -> ColumnDef:
         elif grammar.sees("PRIMARY KEY"):
             _only_in_a_table(grammar, kind, "PRIMARY KEY")
             _set_key(grammar, body, name)
-        elif not (grammar.sees_kind(TokenType.NULL) and nullable and grammar.take("NULL")):
+        elif grammar.sees_kind(TokenType.NULL) and nullable:
+            start = grammar.position
+            grammar.expect("NULL")
+            null_place = grammar.place_since(start)
+        else:
             grammar.refuse_unexpected(", or )", "After a type: NOT NULL, DEFAULT value, PRIMARY KEY.")
-    return ColumnDef(name, column_type, nullable, default)
+    return ColumnDef(name, column_type, nullable, default, null_place)
 
 
 def _take_watermark(grammar: Grammar, body: _Body, kind: str) -> None:

@@ -59,12 +59,13 @@ class SourceRef:
 
 @dataclass(frozen=True)
 class ColumnDef:
-    """A declared column; `default` is an expression without columns."""
+    """A declared column; `default` is an expression without columns, `null_place` where NULL is written."""
 
     name: Name
     type: pa.DataType
     nullable: bool = True
     default: exp.Expression | None = None
+    null_place: Place | None = None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from sqlglot import exp
 from millpond.contracts.table import Fallback
 from millpond.errors import BindError, TableError
 from millpond.expressions.compile import Compiled, NotCompilable, compile_expression
+from millpond.plan.functions import has_aggregate
 from millpond.schema import Column, Schema
 from millpond.sql.parser import parse_expression
 from millpond.suggest import did_you_mean
@@ -71,6 +72,17 @@ def as_condition(condition: Any) -> Condition | None:
     raise TableError("MP409", f"A condition cannot be {type(condition).__name__}.", hint=hint)
 
 
+def _check_of_one_row(expression: exp.Expression) -> None:
+    """MP220 and MP224 for what a row of the table alone cannot tell."""
+    if has_aggregate(expression):
+        message = f"'{expression.sql('spark')}' is evaluated for each row, where an aggregate has no meaning."
+        raise BindError("MP220", message, hint="Use table.scalar, or app.query with GROUP BY and HAVING.")
+    other = next((table.name for table in expression.find_all(exp.Table)), None)
+    if other is not None:
+        message = f"A condition on one table cannot read '{other}'."
+        raise BindError("MP224", message, hint="Use app.query or app.execute, where subqueries read all tables.")
+
+
 class Evaluator:
     """Evaluates expressions over a table's rows; `fallback` takes what Arrow cannot do exactly."""
 
@@ -87,6 +99,7 @@ class Evaluator:
             names = compiled.columns or self.schema.names[:1]
             result = compiled.evaluate(read(names), parameters)
         except NotCompilable as error:
+            _check_of_one_row(expression)
             result = self.by_spark(expression, read, parameters, error)
         return result.combine_chunks() if isinstance(result, pa.ChunkedArray) else result
 

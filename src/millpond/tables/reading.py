@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from millpond.contracts.table import Keys as KeysGiven
 from millpond.errors import BindError, TableError
+from millpond.expressions.nested_parameters import has_nested, written_out
 from millpond.schema import Schema
 from millpond.suggest import did_you_mean
 from millpond.tables import selection
 from millpond.tables.coercion import cast_array, to_array
-from millpond.tables.conditions import Evaluator, as_condition
+from millpond.tables.conditions import Condition, Evaluator, as_condition
 from millpond.tables.draft import State
 from millpond.tables.index import Ids, distinct
 from millpond.tables.keys import Keys, OneKey
@@ -115,6 +116,9 @@ class Reading:
     def _select(self, state: State, condition: Any, parameters: Sequence[Any]) -> selection.Selected:
         asked = as_condition(condition)
         assert asked is not None
+        if parameters and has_nested(parameters):
+            expression, parameters = written_out(asked.expression, parameters, self.schema)
+            asked = Condition(asked.text, expression)
         selected = selection.select(state, asked, parameters, self.evaluator)
         by_index = bool(selected.through) and selected.through != self.schema.key
         self._note(state, selected.ids, selected.asked, indexed=by_index)

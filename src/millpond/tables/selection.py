@@ -14,7 +14,7 @@ from millpond.errors import TableError
 from millpond.expressions.aggregates import compile_aggregate
 from millpond.expressions.compile import NotCompilable, compile_expression
 from millpond.expressions.keys import Lookup, key_lookup
-from millpond.expressions.parameters import matched
+from millpond.expressions.parameters import in_order, matched
 from millpond.plan.functions import aggregates_in, has_aggregate
 from millpond.schema import Schema
 from millpond.tables.coercion import to_array
@@ -143,28 +143,23 @@ def aggregate(evaluator: Evaluator, text: str, selected: Selected, parameters: S
 def _by_arrow(schema: Schema, written: exp.Expression, selected: Selected, parameters: Sequence[Any]) -> pa.Array:
     """The aggregates by themselves, then the expression around them."""
     expression = written.copy()
-    given = dict(zip(map(id, _placeholders(expression)), parameters, strict=True))
+    given = dict(zip(map(id, in_order(expression)), parameters, strict=True))
     found: dict[str, pa.Array] = {}
     calls: list[Any] = list(aggregates_in(expression))
     for call in calls:
         name = f"_aggregate_{len(found)}"
-        own = [given[id(place)] for place in _placeholders(call)]
+        own = [given[id(place)] for place in in_order(call)]
         compiled = compile_aggregate(call, schema, own)
         found[name] = pa.array([compiled.evaluate(selected.columns(compiled.columns or schema.names[:1]), own)])
         if call is expression:
             return found[name]
         call.replace(exp.column(name))
     rows = pa.table(found)
-    own = [given[id(place)] for place in _placeholders(expression)]
+    own = [given[id(place)] for place in in_order(expression)]
     return compile_expression(expression, Schema.from_arrow(rows.schema), own).evaluate(rows, own)
-
-
-def _placeholders(expression: exp.Expression) -> list[exp.Expression]:
-    """The parameters of an expression, in the order of the text."""
-    return list(expression.find_all(exp.Placeholder, bfs=False))
 
 
 def split_parameters(expression: str, parameters: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
     """The parameters of an expression, and those of the condition after it."""
-    own = len(_placeholders(parsed(expression).expression))
+    own = len(list(in_order(parsed(expression).expression)))
     return parameters[:own], parameters[own:]

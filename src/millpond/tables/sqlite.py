@@ -183,6 +183,9 @@ class SqliteRows:
 
     def _create(self, number: int) -> None:
         database, name = self._database, self.spec.name
+        if name.lower().startswith("sqlite_"):
+            message = f"SQLite keeps names such as '{name}' for itself."
+            raise TableError("MP409", message, hint="Give the table a name that does not begin with sqlite_.")
         if database.read("SELECT 1 FROM sqlite_master WHERE lower(name) = lower(?)", (name,)):
             message = f"{database.path} has a '{name}' that is not ours."
             raise TableError("MP409", message, hint="Use another file, or give the table another name.")
@@ -203,7 +206,7 @@ class SqliteRows:
         schema, stored = self.spec.schema, stored_name(self.spec.name)
         for columns in (schema.key, *self.spec.indexes):
             if columns:
-                name = quoted(f"{self.spec.name}__by_{'_'.join(columns)}")
+                name = quoted(f"millpond_{self.spec.name}__by_{'_'.join(columns)}")
                 listed = ", ".join(quoted(schema[c].name) for c in columns)
                 self._database.write(f"CREATE INDEX IF NOT EXISTS {name} ON {stored} ({listed})")
 

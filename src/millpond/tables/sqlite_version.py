@@ -157,7 +157,7 @@ _AMONG = "millpond_row IN (SELECT value FROM json_each(?))"
 
 def stored_name(name: str) -> str:
     """The SQLite table of a table's rows; the name itself is a view of those that are there."""
-    return quoted(f"{name}__rows")
+    return quoted(f"millpond_rows_{name}")
 
 
 def _as_json(ids: Ids) -> str:
