@@ -4,11 +4,16 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import pytest
 
 # Tests start many short-lived JVMs: without the optimizing compiler each needs half the processor time. What the JVM
 # says about it goes to the log of the session, not to the terminal.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# A busy machine is no defect: how long a drawn case takes decides nothing.
+hypothesis.settings.register_profile("millpond", deadline=None)
+hypothesis.settings.load_profile("millpond")
 
 ON_CI = os.environ.get("CI", "").lower() == "true"
 

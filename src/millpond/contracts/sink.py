@@ -11,7 +11,7 @@ from millpond.options import Option
 from millpond.uris import Uri
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,10 @@ class Mark:
 class Sink(Protocol):
     """A place results go. One object per statement and run."""
 
-    def stage(self, rows: DataFrame, mark: Mark) -> dict[str, Any] | None:
+    # Whether `stage` may be given rows as Arrow too, which a small batch has on the driver; else a DataFrame always.
+    takes_arrow: bool
+
+    def stage(self, rows: Any, mark: Mark) -> dict[str, Any] | None:
         """Called before the commit, once per batch in which the statement has a result (an empty one too). `rows` has
         the user's columns only, in stream order. Staging the same mark again must replace what the first try left.
         Returns what `publish` needs, as JSON; it is written into the commit record. None: nothing to publish."""

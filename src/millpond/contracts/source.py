@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -118,6 +118,10 @@ class StreamReader(Protocol):
         """A batch's records: the declared columns in order, the source's hidden columns, then ORDER_MAJOR,
         ORDER_MINOR, BAD and RAW, and of a keyed source DELETED and IDENTITY. Lazy; the same batch must give the same
         records whenever it is asked again. A bad record is a row with BAD set and NULL columns, never an exception."""
+
+    def on_driver(self, files: Sequence[Path]) -> pa.Table | None:
+        """The records of a batch whose feed files these are, as `records` gives them, read without Spark: asked for
+        small batches only. None where Spark must read them, and always of a source that writes no feed."""
 
     def size_hint(self, batch: DataFrame) -> int:
         """About how many rows `records` will give, without running a job of any size; only steers caching."""

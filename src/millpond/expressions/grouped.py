@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -45,8 +46,9 @@ def evaluate_groups(aggregate: CompiledAggregate, rows: pa.Table, groups: Groups
 
 def _spread(found: pa.Table, groups: Groups, absent: int | None) -> pa.Array:
     """The values in the order of the groups; a group without one has `absent`."""
-    places = pc.index_in(pa.array(range(groups.count), pa.int32()), value_set=found["g"].combine_chunks())
-    values = found["v"].combine_chunks().take(places)
+    places = np.full(groups.count, -1, np.int64)
+    places[found["g"].to_numpy()] = np.arange(found.num_rows)
+    values = found["v"].combine_chunks().take(pa.array(places, mask=places < 0))
     return values if absent is None else pc.fill_null(values, absent)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,9 @@ from millpond.runtime.spark_types import to_spark_schema
 # Measured (docs/performance.md): above some tens of thousands of rows a Parquet file is faster than createDataFrame.
 ROWS_DIRECT_MAX = 40_000
 VERSIONS_KEPT = 3
+
+# Rows on the driver, or in Spark.
+Relation: TypeAlias = pa.Table | DataFrame
 
 
 class Exchange:
@@ -87,6 +91,10 @@ class Views:
         self._made.add(view)
         frame.createOrReplaceTempView(view)
         return view
+
+    def in_spark(self, relation: Relation) -> DataFrame:
+        """Rows as a DataFrame; those of the driver in one piece, so that they keep their order."""
+        return relation if isinstance(relation, DataFrame) else arrow_frame(self.session, relation).coalesce(1)
 
     def _name(self, name: str) -> str:
         return f"{self._prefix}_{_plain(name.lower())}"

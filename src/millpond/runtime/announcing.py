@@ -10,10 +10,10 @@ import pyarrow as pa
 from millpond.contracts.sink import Mark
 from millpond.contracts.table import Change
 from millpond.plan.model import ChangesPlan
-from millpond.runtime.access import arrow_frame
 from millpond.runtime.context import Context
 from millpond.runtime.ledger import CHANGES
 from millpond.runtime.spark_errors import translate
+from millpond.runtime.staging import stage_rows
 from millpond.runtime.work import Work
 from millpond.schema import Schema
 
@@ -50,10 +50,10 @@ def _stage(work: Work, plan: ChangesPlan) -> Staged:
     # The rows of an earlier statement's batch say nothing about these.
     work.lookups = None
     try:
-        frame = work.query(plan.step.query, arrow_frame(work.views.session, rows))
+        found = work.result(plan.step.query, rows)
         # Transactions of several threads may tell at the same time: only a time makes their outputs' names differ.
         mark = Mark(f"changes-{plan.id}", time.time_ns() // 1000, plan.step.index)
-        staged = work.context.sinks[plan.step.target].stage(frame, mark)
+        staged = stage_rows(work, plan.step.target, found, mark)
     except Exception as error:
         raise translate(error, plan.step.place) from error
     return [] if staged is None else [{"sink": plan.step.target, "staged": staged}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,22 +11,46 @@ from pyspark.sql import DataFrame
 from pyspark.storagelevel import StorageLevel
 
 from millpond.contracts.source import BAD, DELETED, IDENTITY, ORDER_MAJOR, ORDER_MINOR, RAW, StreamReader
-from millpond.runtime.access import ROWS_DIRECT_MAX, arrow_frame
+from millpond.runtime.access import ROWS_DIRECT_MAX, Relation
+from millpond.runtime.checkpoint import feed_files
+
+ORDER = [(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """`frame` has the declared, hidden and order columns of the good records; `bad` all columns of the bad ones.
-    `local` are the good ones on the driver, where a small batch is anyway. `changes` has, for a source whose messages
-    have keys, the records that delete too: only tables that are kept by key see them."""
+    """`relation` has the declared, hidden and order columns of the good records: a small batch is on the driver, in
+    stream order, a large one in Spark. `bad` has all columns of the bad ones. `changes` has, for a source whose
+    messages have keys, the records that delete too: only tables that are kept by key see them."""
 
     id: int
-    frame: DataFrame
+    relation: Relation
     rows: int
     bad: pa.Table
+    changes: Relation | None = None
     _cached: DataFrame | None = None
-    local: pa.Table | None = None
-    changes: DataFrame | None = None
+
+    @classmethod
+    def of(cls, id_: int, rows: pa.Table, bad: pa.Table) -> Batch:
+        """A batch of good rows that are on the driver."""
+        return cls(id_, rows, rows.num_rows, bad)
+
+    @property
+    def local(self) -> pa.Table | None:
+        """The good records, if they are on the driver."""
+        return self.relation if isinstance(self.relation, pa.Table) else None
+
+    def to_arrow(self) -> pa.Table:
+        """The good records, wherever they are."""
+        return self.relation if isinstance(self.relation, pa.Table) else self.relation.toArrow()
+
+    def message_keys(self, columns: Sequence[str]) -> pa.Table:
+        """Some columns of all messages, those that delete too, and their order."""
+        assert self.changes is not None
+        wanted = [*columns, ORDER_MAJOR, ORDER_MINOR]
+        if isinstance(self.changes, pa.Table):
+            return self.changes.select(wanted)
+        return self.changes.select(*(f"`{name}`" for name in wanted)).toArrow()
 
     def release(self) -> None:
         """Let Spark forget what it kept of the batch."""
@@ -33,32 +58,35 @@ class Batch:
             self._cached.unpersist(blocking=False)
 
 
-def read_batch(reader: StreamReader, raw: DataFrame, batch_id: int) -> Batch:
-    """Read a batch once: a small one through the driver, in stream order; a large one stays in Spark's cache."""
+def read_batch(reader: StreamReader, raw: DataFrame, batch_id: int, checkpoint: str) -> Batch:
+    """Read a batch once: a small one through the driver, past Spark where the source can; a large one stays in Spark's
+    cache."""
     small = reader.size_hint(raw) <= ROWS_DIRECT_MAX
+    files = feed_files(checkpoint, batch_id) if small else None
+    rows = reader.on_driver(files) if files is not None else None
+    if rows is not None:
+        return _apart(rows, batch_id)
     return split_records(reader.records(raw), batch_id, small=small)
-
-
-def _in_order(records: DataFrame, rows: pa.Table) -> DataFrame:
-    """A small relation in one piece: two pieces would reach a sink side by side, in any order."""
-    return arrow_frame(records.sparkSession, rows).coalesce(1)
 
 
 def split_records(records: DataFrame, batch_id: int, *, small: bool) -> Batch:
     """Good and bad records apart."""
     if small:
-        rows = records.toArrow().sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")])
-        is_bad = pc.is_valid(rows[BAD])
-        good = rows.filter(pc.invert(is_bad)).drop_columns([BAD, RAW])
-        bad = rows.filter(is_bad)
-        if DELETED not in good.column_names:
-            return Batch(batch_id, _in_order(records, good), good.num_rows, bad, local=good)
-        kept = good.filter(pc.invert(good[DELETED])).drop_columns([DELETED, IDENTITY])
-        changes = _in_order(records, good)
-        return Batch(batch_id, _in_order(records, kept), kept.num_rows, bad, local=kept, changes=changes)
+        return _apart(records.toArrow(), batch_id)
     kept = records.persist(StorageLevel.MEMORY_AND_DISK)
     bad = kept.where(f"`{BAD}` IS NOT NULL").toArrow()
     frame = changes = kept.where(f"`{BAD}` IS NULL").drop(BAD, RAW)
     if DELETED in kept.columns:
         frame = changes.where(f"NOT `{DELETED}`").drop(DELETED, IDENTITY)
-    return Batch(batch_id, frame, frame.count(), bad, kept, changes=changes)
+    return Batch(batch_id, frame, frame.count(), bad, changes, kept)
+
+
+def _apart(records: pa.Table, batch_id: int) -> Batch:
+    rows = records.sort_by(ORDER)
+    is_bad = pc.is_valid(rows[BAD])
+    bad = rows.filter(is_bad)
+    good = (rows.filter(pc.invert(is_bad)) if bad.num_rows else rows).drop_columns([BAD, RAW])
+    if DELETED not in good.column_names:
+        return Batch.of(batch_id, good, bad)
+    kept = good.filter(pc.invert(good[DELETED])).drop_columns([DELETED, IDENTITY])
+    return Batch(batch_id, kept, kept.num_rows, bad, changes=good)

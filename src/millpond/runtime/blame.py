@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from millpond.errors import FlowError, MillpondError, TableError
 from millpond.plan.model import Step
-from millpond.runtime.access import arrow_frame
 from millpond.runtime.aside import put_aside
 from millpond.runtime.batch import Batch
 from millpond.runtime.batch_run import BatchRun
@@ -26,7 +25,7 @@ def run_without_the_guilty(run: BatchRun, step: Step, error: MillpondError) -> N
     be blamed for."""
     if error.code not in BLAMED:
         raise error
-    rows = run.batch.frame.toArrow()
+    rows = run.batch.to_arrow()
     guilty: dict[int, MillpondError] = {}
     _search(run, step, rows, list(range(rows.num_rows)), guilty)
     innocent = [i for i in range(rows.num_rows) if i not in guilty]
@@ -58,7 +57,7 @@ def _attempt(run: BatchRun, step: Step, rows: pa.Table, *, keep: bool) -> Millpo
     savepoint = run.work.tx.savepoint()
     changed = set(run.work.changed)
     staged = len(run.staged)
-    batch = Batch(run.batch.id, arrow_frame(run.batch.frame.sparkSession, rows), rows.num_rows, run.batch.bad)
+    batch = Batch.of(run.batch.id, rows, run.batch.bad)
     part = replace(run, batch=batch)
     try:
         run_step(part, step)

@@ -12,7 +12,6 @@ from millpond.contracts.table import WriteTable
 from millpond.errors import MillpondError, TableError
 from millpond.plan.model import BATCH, OneShot
 from millpond.plan.upserts import matches_by_key
-from millpond.runtime.access import arrow_frame
 from millpond.runtime.evaluate import constant
 from millpond.runtime.matching import apply_rows, take_apart
 from millpond.runtime.rows import ROW_NUMBER, numbered, swap_rows, with_columns
@@ -65,7 +64,7 @@ def _upsert_on(work: Work, shot: OneShot, table: WriteTable) -> int:
     assert shot.condition is not None
     matching = take_apart(shot.query, shot.condition, table.name)
     names = [table.schema[name].name for name in shot.columns]
-    rows = work.query(matching.query).toArrow().rename_columns([*names, *matching.extra])
+    rows = work.rows(matching.query).rename_columns([*names, *matching.extra])
     for error in apply_rows(table, matching, rows):
         if error is not None:
             raise error
@@ -76,7 +75,7 @@ def _rows(work: Work, shot: OneShot, table: WriteTable) -> Any:
     """The rows of VALUES as dicts (a DEFAULT is left out), or of a query as Arrow, under the target's names."""
     names = [table.schema[name].name for name in shot.columns]
     if shot.query is not None:
-        return work.query(shot.query).toArrow().rename_columns(names)
+        return work.rows(shot.query).rename_columns(names)
     return [
         {n: _constant(work, v) for n, v in zip(names, row, strict=True) if not isinstance(v, Default)}
         for row in shot.rows
@@ -87,7 +86,7 @@ def _constant(work: Work, expression: exp.Expression) -> Any:
     """The value of an expression without columns; a subquery in it reads tables as they are now."""
     if not _needs_spark(expression):
         return constant(work.views.spark, expression)
-    return work.query(exp.select(exp.alias_(expression.copy(), "v"))).toArrow()["v"][0].as_py()
+    return work.rows(exp.select(exp.alias_(expression.copy(), "v")))["v"][0].as_py()
 
 
 def _update(work: Work, shot: OneShot) -> int:
@@ -174,7 +173,7 @@ def _selected(work: Work, shot: OneShot, rows: pa.Table, sets: dict[str, exp.Exp
         query = _joined_with(shot.query, alias, target)
         query.set("expressions", [number, *values])
         query = query.distinct()
-    return work.query(query, arrow_frame(work.views.session, numbered(rows))).toArrow()
+    return work.rows(query, numbered(rows))
 
 
 def _unnamed(value: exp.Expression) -> exp.Expression:

@@ -13,24 +13,27 @@ from millpond.plan.aggregate_model import AggregatePlan
 from millpond.runtime.access import Views
 from millpond.runtime.aggregate import GROUP_ID, ONE, key_columns
 from millpond.runtime.kept import NUMBER
-from millpond.runtime.partials import grouped_rows, names, partials
+from millpond.runtime.partials import Grouped, in_order_of_arrival, names, partials_text
+from millpond.runtime.relations import carry_order
 from millpond.runtime.spark_types import from_spark_schema
 from millpond.schema import Column, Schema
 
 
 def companion_specs(views: Views, plan: AggregatePlan, query: Callable[[exp.Query], DataFrame]) -> Iterator[TableSpec]:
     """What to make for an aggregate; `query` runs a query over relations without rows, so that Spark tells types."""
-    view = grouped_rows(views, plan, query)
-    found = from_spark_schema(partials(views, plan, view, touched_only=False).schema)
+    ordered = carry_order(plan.rows)
+    rows = query(ordered or plan.rows)
+    grouped = Grouped(views, rows if ordered is not None else in_order_of_arrival(rows), plan)
+    found = from_spark_schema(grouped.frame(partials_text(plan, touched_only=False)).schema)
     keys = tuple(found[name] for name in plan.keys) if plan.keys else (Column(ONE, pa.int8()),)
     running = tuple(found[a.name] for a in plan.accumulators)
     numbered = (Column(GROUP_ID, pa.int64()),) if plan.kept else ()
     yield _spec(plan.companion, (*keys, *running, *numbered), key_columns(plan))
     for distinct in plan.distincts:
-        columns = (*keys, *_columns(views, view, distinct.arguments))
+        columns = (*keys, *_columns(grouped, distinct.arguments))
         yield _spec(distinct.companion, columns, tuple(c.name for c in columns))
     if plan.kept is not None:
-        yield _values_spec(plan, _columns(views, view, plan.kept.arguments))
+        yield _values_spec(plan, _columns(grouped, plan.kept.arguments))
 
 
 def _values_spec(plan: AggregatePlan, arguments: tuple[Column, ...]) -> TableSpec:
@@ -43,10 +46,10 @@ def _values_spec(plan: AggregatePlan, arguments: tuple[Column, ...]) -> TableSpe
     return _spec(plan.kept.companion, (Column(NUMBER, pa.int64()), *columns), (NUMBER,), index)
 
 
-def _columns(views: Views, view: str, columns: tuple[str, ...]) -> tuple[Column, ...]:
+def _columns(grouped: Grouped, columns: tuple[str, ...]) -> tuple[Column, ...]:
     if not columns:
         return ()
-    return from_spark_schema(views.session.sql(f"SELECT {names(columns)} FROM `{view}`").schema).columns
+    return from_spark_schema(grouped.frame(f"SELECT {names(columns)} FROM {{view}}").schema).columns
 
 
 def _spec(

@@ -20,8 +20,9 @@ from millpond.errors import FlowError, MillpondError
 from millpond.faults import reach
 from millpond.plan.model import FlowPlan, SourcePlan, Step, StepKind, TableKind
 from millpond.registry import find
+from millpond.relational.memory import Memory
 from millpond.runtime.absence import Absence
-from millpond.runtime.access import Views, arrow_frame
+from millpond.runtime.access import Views
 from millpond.runtime.announcing import announce, publish
 from millpond.runtime.batch import Batch, read_batch
 from millpond.runtime.batch_run import BatchRun
@@ -84,6 +85,7 @@ class Flow:
         self._waiting = Waiting(plan, context.store)
         self.opening = Opening(self.source)
         self._absence = Absence(plan, context)
+        self._memory = Memory()
 
     @property
     def folder(self) -> str:
@@ -241,7 +243,7 @@ class Flow:
                 raw.write.format("noop").mode("overwrite").save()
             self.reader.committed(batch_id)
             return
-        batch = read_batch(self.reader, raw, batch_id)
+        batch = read_batch(self.reader, raw, batch_id, f"{self.folder}/checkpoint")
         try:
             staged = self._commit(batch, raw)
         finally:
@@ -260,7 +262,7 @@ class Flow:
         """All statements in order, then one commit that also says that this batch is done."""
         with self._context.store.begin(locks=self.writes) as tx:
             reach("flow.begun")
-            work = Work(self._context, tx, self._session_views(raw))
+            work = Work(self._context, tx, self._session_views(raw), self._memory)
             run = BatchRun(self.plan, batch, work, self._letters(), self._reached(batch))
             run.originals = partial(self.opened().originals, raw)
             self.run_statements(run, self.plan.steps)
@@ -304,8 +306,8 @@ class Flow:
         """A commit without a batch: nothing is read, the watermark has gone on."""
         entry = flow_entry(self._context.store, self.plan.id)
         with self._context.store.begin(locks=self.writes) as tx:
-            work = Work(self._context, tx, Views(self._context.spark, self._context.exchange, "mp_idle"))
-            batch = Batch(entry.batch, self._context.spark().range(0).toDF("id"), 0, pa.table({}))
+            work = Work(self._context, tx, Views(self._context.spark, self._context.exchange, "mp_idle"), self._memory)
+            batch = Batch.of(entry.batch, pa.table({}), pa.table({}))
             run = BatchRun(self.plan, batch, work, self._letters(), Reached(entry.watermark, reached))
             marks = [Mark(f"{self.plan.id}-idle-{reached}", entry.batch, s.index) for s in windowed(self.plan)]
             closed = [tell_closed(run, s, m) for s, m in zip(windowed(self.plan), marks, strict=True)]
@@ -342,12 +344,13 @@ class Flow:
         number = store.get(RELEASED + self.plan.id) or 0
         staged: list[dict[str, Any]] = []
         with store.begin(locks=self.writes) as tx:
-            work = Work(self._context, tx, Views(self._context.spark, self._context.exchange, "mp_waited"))
+            views = Views(self._context.spark, self._context.exchange, "mp_waited")
+            work = Work(self._context, tx, views, self._memory)
             plan = replace(self.plan, id=f"{self.plan.id}-released-{number}")
             for step in self.plan.steps:
                 if step.waiting:
                     held = work.table(step.waiting).to_arrow().slice(0, 0).drop_columns([SINCE])
-                    batch = Batch(entry.batch, arrow_frame(work.views.session, held), 0, pa.table({}))
+                    batch = Batch.of(entry.batch, held, pa.table({}))
                     run = BatchRun(plan, batch, work, self._letters(), Reached(entry.watermark, entry.watermark))
                     self._run_step(hold_back(run, step), step)
                     staged += run.staged

@@ -1,27 +1,29 @@
-"""UPDATE and DELETE driven by a stream: events apply to each row one at a time, in stream order, as one Spark query.
+"""UPDATE and DELETE driven by a stream: events apply to each row one at a time, in stream order.
 
 A row depends on its own past and the events that meet it, never on other rows. So each row is folded on its own: the
-part of WHERE that no SET can change pairs rows with events; a row's events are sorted; Spark's `aggregate` walks them,
+part of WHERE that no SET can change pairs rows with events; a row's events are sorted and walked,
 judging the rest of WHERE against the row as the events before have left it. Where nothing depends on a changed
-column the walk is not needed: the last event wins.
+column the walk is not needed: the last event wins. Arrow walks a small batch, Spark's `aggregate` a large one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 from sqlglot import exp
 
 from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
 from millpond.contracts.table import WriteTable
 from millpond.plan.model import Step
-from millpond.runtime.access import arrow_frame
-from millpond.runtime.relations import carry_order
+from millpond.runtime.access import Relation
+from millpond.runtime.relations import ORDER, carry_order
 from millpond.runtime.rows import ROW_NUMBER, numbered, swap_rows, with_columns
+from millpond.runtime.walking import Walk, last_of_each, walked
 from millpond.runtime.work import Work
-from millpond.schema import type_name
+from millpond.schema import Schema, type_name
+from millpond.sql.parser import parse_expression
 from millpond.sql.spark import render
 from millpond.sql.statements import Delete, Update
 
@@ -44,6 +46,12 @@ class Pairing:
     def stands_still(self) -> bool:
         """Whether neither the conditions nor the values look at a column that is set."""
         return not self.moving and not any(_looks_at(v, self.alias, self.sets) for v in self.sets.values())
+
+    @cached_property
+    def met(self) -> exp.Select:
+        """The numbers of the rows that some event meets."""
+        number = exp.alias_(_of(self.alias, ROW_NUMBER), ROW_NUMBER)
+        return _selecting(self, [number], self.fixed + self.moving).distinct()
 
 
 def take_apart(step: Step, table: WriteTable) -> Pairing:
@@ -76,24 +84,32 @@ def _looks_at(expression: exp.Expr, alias: str, sets: dict[str, exp.Expr]) -> bo
     return any(c.name.lower() in names and c.table.lower() == alias.lower() for c in expression.find_all(exp.Column))
 
 
-def apply_change(work: Work, step: Step, batch: DataFrame) -> int:
+def apply_change(work: Work, step: Step, batch: Relation) -> int:
     """Run a stream-driven UPDATE or DELETE on a batch; returns the rows changed."""
     table = work.table(step.target)
     if not len(table):
         return 0
-    pairing = take_apart(step, table)
-    rows = table.to_arrow()
-    target = arrow_frame(work.views.session, numbered(rows))
+    pairing = work.memory.once("pairing", step.query, lambda: take_apart(step, table))
+    rows = _candidates(work, pairing, table)
+    given = {TARGET: numbered(rows)}
     if not pairing.sets:
-        gone = _met(work, pairing, target, batch)
+        gone = work.rows(pairing.met, batch, given)[ROW_NUMBER]
         return swap_rows(table, rows, gone, rows.slice(0, 0)) if len(gone) else 0
     walk = _last if pairing.stands_still else _fold
-    changed = walk(work, pairing, target, batch, table)
+    changed = walk(work, pairing, given, batch, table)
     if not changed.num_rows:
         return 0
     positions = changed[ROW_NUMBER]
     new = with_columns(rows.take(positions), changed.drop_columns([ROW_NUMBER]), table.schema.arrow())
     return _write(table, pairing, rows, positions, new)
+
+
+def _candidates(work: Work, pairing: Pairing, table: WriteTable) -> pa.Table:
+    """The rows that some event may meet: of a table with a key those of the batch's keys, else all."""
+    found = None
+    if table.schema.key and work.lookups is not None:
+        found = work.lookups.candidates(pairing.met, TARGET, table)
+    return table.to_arrow() if found is None else found
 
 
 def _write(table: WriteTable, pairing: Pairing, rows: pa.Table, positions: pa.ChunkedArray, new: pa.Table) -> int:
@@ -103,21 +119,20 @@ def _write(table: WriteTable, pairing: Pairing, rows: pa.Table, positions: pa.Ch
     return swap_rows(table, rows, positions, new)
 
 
-def _met(work: Work, pairing: Pairing, target: DataFrame, batch: DataFrame) -> pa.ChunkedArray:
-    """The numbers of the rows that some event meets."""
-    query = _selecting(pairing, [_of(pairing.alias, ROW_NUMBER)], pairing.fixed + pairing.moving)
-    return work.query(query.distinct(), batch, {TARGET: target}).toArrow()[ROW_NUMBER]
+Given = dict[str, pa.Table]
 
 
-def _last(work: Work, pairing: Pairing, target: DataFrame, batch: DataFrame, table: WriteTable) -> pa.Table:
+def _last(work: Work, pairing: Pairing, given: Given, batch: Relation, table: WriteTable) -> pa.Table:
     """The rows that some event meets, with what the last such event sets."""
-    types = [type_name(table.schema[name].type) for name in pairing.sets]
-    casts = [exp.cast(v.copy(), t, dialect="spark") for v, t in zip(pairing.sets.values(), types, strict=True)]
-    values = [exp.alias_(cast, f"v{i}") for i, cast in enumerate(casts)]
-    query = _selecting(pairing, [exp.alias_(_of(pairing.alias, ROW_NUMBER), ROW_NUMBER), *values], pairing.fixed)
-    view = work.views.frame(PAIRS, _ordered(work, query, target, batch))
-    chosen = ", ".join(f"last.v{i} AS `{name}`" for i, name in enumerate(pairing.sets))
-    fields = ", ".join(f"v{i}" for i in range(len(values)))
+    query = work.memory.once("last", pairing.select, lambda: _last_query(pairing, table.schema))
+    found = work.answer(query, batch, given)
+    names = list(pairing.sets)
+    if found is not None:
+        rows = found.rename_columns([ROW_NUMBER, *names, *ORDER]).sort_by([(name, "ascending") for name in ORDER])
+        return last_of_each(rows, ROW_NUMBER).select([ROW_NUMBER, *names])
+    view = work.views.frame(PAIRS, work.frame(query, batch, given))
+    chosen = ", ".join(f"last.v{i} AS `{name}`" for i, name in enumerate(names))
+    fields = ", ".join(f"v{i}" for i in range(len(names)))
     text = (
         f"SELECT {ROW_NUMBER}, {chosen} FROM (SELECT {ROW_NUMBER}, max_by(struct({fields}), "
         f"struct({ORDER_MAJOR}, {ORDER_MINOR})) AS last FROM `{view}` GROUP BY {ROW_NUMBER})"
@@ -125,11 +140,25 @@ def _last(work: Work, pairing: Pairing, target: DataFrame, batch: DataFrame, tab
     return work.views.session.sql(text).toArrow()
 
 
-def _fold(work: Work, pairing: Pairing, target: DataFrame, batch: DataFrame, table: WriteTable) -> pa.Table:
+def _last_query(pairing: Pairing, schema: Schema) -> exp.Query:
+    types = [type_name(schema[name].type) for name in pairing.sets]
+    casts = [exp.cast(v.copy(), t, dialect="spark") for v, t in zip(pairing.sets.values(), types, strict=True)]
+    values = [exp.alias_(cast, f"v{i}") for i, cast in enumerate(casts)]
+    number = exp.alias_(_of(pairing.alias, ROW_NUMBER), ROW_NUMBER)
+    return _ordered(_selecting(pairing, [number, *values], pairing.fixed))
+
+
+def _fold(work: Work, pairing: Pairing, given: Given, batch: Relation, table: WriteTable) -> pa.Table:
     """The rows that some event meets, walked through their events in order."""
-    body = _Body(pairing, table)
-    query = _selecting(pairing, body.columns(), pairing.fixed)
-    view = work.views.frame(PAIRS, _ordered(work, query, target, batch))
+    body = work.memory.once("body", pairing.select, lambda: _Body(pairing, table.schema))
+    query = work.memory.once(
+        "pairs", pairing.select, lambda: _ordered(_selecting(pairing, body.columns(), pairing.fixed))
+    )
+    pairs = work.answer(query, batch, given)
+    found = None if pairs is None else walked(work.memory.once("walk", pairing.select, body.walk_of_rows), pairs)
+    if found is not None:
+        return found
+    view = work.views.frame(PAIRS, work.frame(query, batch, given))
     text = (
         f"SELECT {ROW_NUMBER}, folded.* FROM (SELECT {ROW_NUMBER}, {body.walk()} AS folded FROM ("
         f"SELECT {ROW_NUMBER}, {body.firsts()}, sort_array(collect_list(struct({body.event_fields()}))) AS events "
@@ -144,10 +173,10 @@ def _selecting(pairing: Pairing, columns: list[exp.Expr], conditions: tuple[exp.
     return query.where(*(c.copy() for c in conditions)) if conditions else query
 
 
-def _ordered(work: Work, query: exp.Select, target: DataFrame, batch: DataFrame) -> DataFrame:
+def _ordered(query: exp.Select) -> exp.Query:
     ordered = carry_order(query)
     assert ordered is not None, "the source of a change has no aggregate and no order of its own"
-    return work.query(ordered, batch, {TARGET: target})
+    return ordered
 
 
 def _of(alias: str, name: str) -> exp.Column:
@@ -157,9 +186,9 @@ def _of(alias: str, name: str) -> exp.Column:
 class _Body:
     """The walk as Spark text: `a` is the row as the events before left it, `e` the event."""
 
-    def __init__(self, pairing: Pairing, table: WriteTable) -> None:
+    def __init__(self, pairing: Pairing, schema: Schema) -> None:
         self._pairing = pairing
-        self._table = table
+        self._schema = schema
         self._events: dict[str, exp.Expr] = {}
         self._rows: dict[str, exp.Column] = {}
         self._moving = [self._inside(c) for c in pairing.moving]
@@ -192,6 +221,11 @@ class _Body:
         self._events[name] = node.copy()
         return exp.column(name, table="e")
 
+    def walk_of_rows(self) -> Walk:
+        """The walk as Arrow does it."""
+        values = {name: (parse_expression(text), self._schema[name].type) for name, text in self._values.items()}
+        return Walk(values, tuple(parse_expression(text) for text in self._moving))
+
     def columns(self) -> list[exp.Expr]:
         """What the pairs must hold."""
         alias = self._pairing.alias
@@ -216,4 +250,4 @@ class _Body:
         return f"aggregate(events, named_struct({start}, 'hit', false), (a, e) -> {step})"
 
     def _type(self, name: str) -> str:
-        return type_name(self._table.schema[name].type)
+        return type_name(self._schema[name].type)

@@ -13,7 +13,7 @@ from millpond.plan.model import Step, StepKind
 from millpond.runtime import aggregate, distinct, kept, late
 from millpond.runtime.aggregate import GROUP_ID, key_columns, positions
 from millpond.runtime.batch_run import BatchRun
-from millpond.runtime.partials import grouped_rows, partials
+from millpond.runtime.partials import Grouped, grouped_rows, partials
 from millpond.runtime.sessions import join_sessions
 from millpond.runtime.watermark import at
 from millpond.runtime.work import Work
@@ -33,21 +33,20 @@ def fold(run: BatchRun, step: Step) -> Folded:
     """Take a batch into the groups of a statement; rows that come too late are reported and left out."""
     plan = step.aggregate
     assert plan is not None
-    views = run.work.views
-    view = grouped_rows(views, plan, lambda query: run.work.query(query, run.batch.frame))
-    found = partials(views, plan, view, touched_only=step.kind is not StepKind.AGGREGATE or run.batch.id >= 0).toArrow()
+    rows = grouped_rows(run.work, plan, run.batch.relation)
+    found = partials(rows, plan, touched_only=step.kind is not StepKind.AGGREGATE or run.batch.id >= 0)
     batch = _as_companion(run, plan, aggregate.with_one_group(found, plan))
     if plan.window is not None and plan.window.is_session:
-        return _fold_sessions(run, step, view, batch)
-    batch = _on_time(run, step, view, batch)
-    batch = distinct.count_new(run.work, plan, view, batch)
+        return _fold_sessions(run, step, rows, batch)
+    batch = _on_time(run, step, rows, batch)
+    batch = distinct.count_new(run.work, plan, rows, batch)
     companion = run.work.table(plan.companion)
     keys = batch.select(list(key_columns(plan)))
     held = companion.lookup(keys)
     where = positions(keys, held)
     merged = aggregate.merge(held.take(where), batch, plan)
     companion.upsert(merged)
-    _keep(run, plan, view, merged)
+    _keep(run, plan, rows, merged)
     return Folded(merged, pc.is_null(where), merged.slice(0, 0))
 
 
@@ -60,25 +59,25 @@ def _as_companion(run: BatchRun, plan: AggregatePlan, found: pa.Table) -> pa.Tab
     return found.select(list(schema.names)).cast(schema.arrow())
 
 
-def _on_time(run: BatchRun, step: Step, view: str, batch: pa.Table) -> pa.Table:
+def _on_time(run: BatchRun, step: Step, rows: Grouped, batch: pa.Table) -> pa.Table:
     plan = step.aggregate
     assert plan is not None
     if plan.window is None:
         return batch
     refused = late.is_refused(batch, late.closed_until(run, step, run.watermark.before))
     if pc.any(refused).as_py():
-        late.report(run, step, view, batch.filter(refused))
+        late.report(run, step, rows, batch.filter(refused))
         batch = batch.filter(pc.invert(refused))
     return batch
 
 
-def _keep(run: BatchRun, plan: AggregatePlan, view: str, groups: pa.Table) -> None:
+def _keep(run: BatchRun, plan: AggregatePlan, rows: Grouped, groups: pa.Table) -> None:
     if plan.kept is not None:
-        values = kept.batch_values(run.work.views, plan, view)
+        values = kept.batch_values(rows, plan)
         kept.keep(run.work.table(plan.kept.companion), plan, values, groups, run.batch.id)
 
 
-def _fold_sessions(run: BatchRun, step: Step, view: str, batch: pa.Table) -> Folded:
+def _fold_sessions(run: BatchRun, step: Step, rows: Grouped, batch: pa.Table) -> Folded:
     """The same for sessions: what a row is late for shows only when it is known which sessions come together."""
     plan = step.aggregate
     assert plan is not None
@@ -90,7 +89,7 @@ def _fold_sessions(run: BatchRun, step: Step, view: str, batch: pa.Table) -> Fol
     is_late = late.is_refused(joined.sessions, closed_us)
     refused = pa.concat_tables([batch.filter(pc.is_null(batch[START])), timed.filter(is_late.take(joined.into))])
     if refused.num_rows:
-        late.report(run, step, view, refused)
+        late.report(run, step, rows, refused)
     if joined.replaced.num_rows:
         companion.delete(keys=joined.replaced.select(list(plan.keys)))
     sessions = joined.sessions.filter(pc.invert(is_late))
@@ -100,7 +99,7 @@ def _fold_sessions(run: BatchRun, step: Step, view: str, batch: pa.Table) -> Fol
         kept.move(values, joined.replaced[GROUP_ID], joined.sessions[GROUP_ID].take(joined.grown))
         numbers = joined.sessions[GROUP_ID].take(joined.into)
         local = timed.select(list(plan.keys)).append_column(GROUP_ID, numbers)
-        _keep(run, plan, view, local.filter(pc.invert(is_late.take(joined.into))))
+        _keep(run, plan, rows, local.filter(pc.invert(is_late.take(joined.into))))
     return Folded(sessions, pa.array([True] * sessions.num_rows), joined.replaced)
 
 

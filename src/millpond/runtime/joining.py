@@ -6,6 +6,7 @@ joined any more: that is Spark's rule.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -121,6 +122,10 @@ class JoinReader:
     @property
     def interval_s(self) -> float:
         return POLL_S
+
+    def on_driver(self, files: Sequence[Path]) -> pa.Table | None:
+        """There is no feed: Spark reads."""
+        return None
 
     def size_hint(self, batch: DataFrame) -> int:
         """Read through the driver: every other way would run the join more than once."""

@@ -8,9 +8,9 @@ import pyarrow.compute as pc
 from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
 from millpond.contracts.table import WriteTable
 from millpond.plan.aggregate_model import AggregatePlan, KeptPlan
-from millpond.runtime.access import Views, arrow_frame
+from millpond.runtime.access import arrow_frame
 from millpond.runtime.aggregate import GROUP_ID, key_columns, positions, with_one_group
-from millpond.runtime.partials import names
+from millpond.runtime.partials import Grouped, names
 from millpond.runtime.work import Work
 
 # The number of a value, in stream order over all batches.
@@ -20,16 +20,17 @@ VALUES = "__values__"
 ROWS_MAX = 1 << 32
 
 
-def batch_values(views: Views, plan: AggregatePlan, view: str) -> pa.Table:
+def batch_values(grouped: Grouped, plan: AggregatePlan) -> pa.Table:
     """What a batch gives to keep: groups and arguments, in stream order; equal ones once where that is enough."""
     kept = plan.kept
     assert kept is not None
     columns = names((*plan.keys, *kept.arguments)) or "1 AS one"
     if kept.is_set:
-        return with_one_group(views.session.sql(f"SELECT DISTINCT {columns} FROM `{view}`").toArrow(), plan)
-    text = f"SELECT {columns}, {ORDER_MAJOR}, {ORDER_MINOR} FROM `{view}`"
-    rows = views.session.sql(text).toArrow().sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")])
-    return with_one_group(rows, plan)
+        return with_one_group(grouped.ask(f"SELECT DISTINCT {columns} FROM {{view}}"), plan)
+    rows = grouped.local
+    if rows is None:
+        rows = grouped.ask(f"SELECT {columns}, {ORDER_MAJOR}, {ORDER_MINOR} FROM {{view}}")
+    return with_one_group(rows.sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")]), plan)
 
 
 def keep(values: WriteTable, plan: AggregatePlan, batch: pa.Table, groups: pa.Table, batch_id: int) -> None:

@@ -9,11 +9,10 @@ import pyarrow.compute as pc
 
 from millpond.plan.aggregate_model import END, START, AggregatePlan
 from millpond.plan.model import Step
-from millpond.runtime.access import arrow_frame
 from millpond.runtime.aggregate import positions
 from millpond.runtime.aside import put_aside
 from millpond.runtime.batch_run import BatchRun
-from millpond.runtime.partials import names
+from millpond.runtime.partials import Grouped, names
 from millpond.runtime.relations import ORDER
 from millpond.runtime.watermark import as_scalar, at
 
@@ -44,11 +43,11 @@ def is_refused(groups: pa.Table, closed_us: int | None) -> pa.ChunkedArray:
     return pc.or_(no_time, pc.fill_null(pc.less_equal(groups[END], as_scalar(closed_us)), False))
 
 
-def report(run: BatchRun, step: Step, view: str, refused: pa.Table) -> None:
+def report(run: BatchRun, step: Step, grouped: Grouped, refused: pa.Table) -> None:
     """Write the rows of refused groups to the dead letters; late ones only where the statement does not drop them."""
     plan = step.aggregate
     assert plan is not None
-    rows = _rows_of(run, plan, view, refused)
+    rows = _rows_of(plan, grouped, refused)
     if step.options.get("late.rows") == "drop":
         rows = rows.filter(pc.is_null(rows[_START]))
     if not rows.num_rows:
@@ -62,12 +61,13 @@ def report(run: BatchRun, step: Step, view: str, refused: pa.Table) -> None:
     put_aside(run, records, codes, reasons, applied=records if counted else records.slice(0, 0))
 
 
-def _rows_of(run: BatchRun, plan: AggregatePlan, view: str, refused: pa.Table) -> pa.Table:
+def _rows_of(plan: AggregatePlan, grouped: Grouped, refused: pa.Table) -> pa.Table:
     """The stream order and window of the rows in refused groups; a row once, with the last window that it missed."""
     latest = pc.max(refused[END])
     late = f" OR {END} <= timestamp_micros({latest.value}L)" if latest.is_valid else ""
-    text = f"SELECT {names((*plan.keys, *ORDER))} FROM `{view}` WHERE {START} IS NULL{late}"
-    rows = run.work.views.session.sql(text).toArrow()
+    rows = grouped.local
+    if rows is None:
+        rows = grouped.ask(f"SELECT {names((*plan.keys, *ORDER))} FROM {{view}} WHERE {START} IS NULL{late}")
     found = positions(rows.select(list(plan.keys)), refused)
     rows = rows.filter(pc.is_valid(found)).select([*ORDER, START, END]).sort_by([(END, "descending")])
     once = rows.group_by(list(ORDER), use_threads=False).aggregate([(START, "first"), (END, "first")])
@@ -76,9 +76,13 @@ def _rows_of(run: BatchRun, plan: AggregatePlan, view: str, refused: pa.Table) -
 
 def _records(run: BatchRun, rows: pa.Table) -> pa.Table:
     """The rows as their source gave them, in stream order, with their window."""
-    frame = run.batch.frame
-    records = frame.join(arrow_frame(frame.sparkSession, rows), list(ORDER)).toArrow()
-    return records.sort_by([(name, "ascending") for name in ORDER])
+    records = run.batch.to_arrow()
+    found = positions(rows.select(list(ORDER)), records)
+    ordered = rows.filter(pc.is_valid(found)).sort_by([(name, "ascending") for name in ORDER])
+    beside = records.take(positions(ordered.select(list(ORDER)), records))
+    for name in (_START, _END):
+        beside = beside.append_column(name, ordered[name])
+    return beside
 
 
 def _reason(run: BatchRun, plan: AggregatePlan, start: datetime | None, end: datetime | None) -> str:

@@ -18,7 +18,6 @@ from millpond.runtime.aside import as_text
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
 from millpond.runtime.dead_letters import Letters
-from millpond.runtime.direct import answer_over
 from millpond.runtime.ledger import LOAD
 from millpond.runtime.meter import Meter
 from millpond.runtime.opening import Opening
@@ -141,7 +140,7 @@ class Loader:
         """What the table's query makes of records that are in stream order: by Arrow where that is exact, else by
         Spark."""
         assert self.plan.query is not None
-        rows = answer_over(self.plan.query, records)
+        rows = work.answer(self.plan.query, records)
         if rows is not None:
             return rows
         return work.ordered_rows(self.plan.query, self._context.exchange.rows(work.views.session, records))

@@ -57,6 +57,14 @@ class Lookups:
         forced = access is not None and access.hinted and access.how is AccessKind.LOOKUP
         if access is None or (access.hinted and not forced) or (not forced and not self._pays(table)):
             return None
+        return self._of_keys(lookup, table)
+
+    def candidates(self, query: exp.Query, name: str, table: ReadTable) -> pa.Table | None:
+        """The rows of a table, known in a query as `name`, that the batch's keys let matter; None for all of them."""
+        lookup = next((found for found in find_lookups(query) if found.node.name == name), None)
+        return self._of_keys(lookup, table) if lookup is not None and self._pays(table) else None
+
+    def _of_keys(self, lookup: Lookup, table: ReadTable) -> pa.Table | None:
         columns = _indexed(lookup, table.schema.key, self._store.table(table.name).spec.indexes)
         if columns is None:
             return None
@@ -92,7 +100,8 @@ class Lookups:
 
     def _asked(self, texts: tuple[str, ...]) -> pa.Table:
         chosen = [f"{text} AS k{i}" for i, text in enumerate(texts)]
-        return self._batch.frame.selectExpr(*chosen).distinct().toArrow()
+        assert isinstance(self._batch.relation, DataFrame)
+        return self._batch.relation.selectExpr(*chosen).distinct().toArrow()
 
 
 def _indexed(lookup: Lookup, key: tuple[str, ...], indexes: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:

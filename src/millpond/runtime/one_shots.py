@@ -12,7 +12,7 @@ from millpond.contracts.sink import Mark
 from millpond.errors import MillpondError, Place, Severity
 from millpond.plan.absent import SKIP
 from millpond.plan.model import OneShot, Plan
-from millpond.runtime.access import Views, arrow_frame
+from millpond.runtime.access import Relation, Views
 from millpond.runtime.announcing import announce, publish
 from millpond.runtime.changes import RUNNERS as CHANGES
 from millpond.runtime.changes import change
@@ -20,6 +20,7 @@ from millpond.runtime.context import Context
 from millpond.runtime.ledger import ONCE, forget_table
 from millpond.runtime.readiness import Readiness, not_ready
 from millpond.runtime.spark_errors import translate
+from millpond.runtime.staging import stage_rows
 from millpond.runtime.work import Work
 from millpond.sql.statements import (
     CreateIndex,
@@ -136,11 +137,11 @@ class OneShots:
         """A query over tables, or an answer about them, into a sink."""
         assert shot.sink is not None
         if isinstance(shot.statement, Show | Describe | Explain):
-            rows = arrow_frame(self._views.session, self._answer(shot.statement))
+            rows: Relation = self._answer(shot.statement)
         else:
             assert shot.query is not None
-            rows = work.query(shot.query)
-        staged = self._context.sinks[shot.sink].stage(rows, Mark(f"once-{shot.id}", 0, 0))
+            rows = work.result(shot.query)
+        staged = stage_rows(work, shot.sink, rows, Mark(f"once-{shot.id}", 0, 0))
         if staged is not None:
             published.append((shot.sink, staged))
 

@@ -10,7 +10,6 @@ from sqlglot import exp
 
 from millpond.plan.aggregate_model import AggregatePlan, Final
 from millpond.runtime import aggregate, kept
-from millpond.runtime.access import arrow_frame
 from millpond.runtime.aggregate import GROUP_ID
 from millpond.runtime.evaluate import by_arrow
 from millpond.runtime.work import Work
@@ -34,7 +33,7 @@ def emitted(work: Work, plan: AggregatePlan, merged: pa.Table) -> pa.Table:
     """The rows that go on from the merged groups: those that satisfy HAVING, by ORDER BY and LIMIT."""
     rows = finals_of(work, plan, merged)
     if plan.order or plan.limit is not None:
-        return work.query(_ordered(plan), given={MERGED: arrow_frame(work.views.session, rows)}).toArrow()
+        return work.rows(_ordered(plan), given={MERGED: rows})
     expressions = [expression for _, expression in plan.outputs]
     *columns, keep = _values(work, [*expressions, plan.having or exp.true()], rows)
     table = pa.table(columns, names=[name for name, _ in plan.outputs])
@@ -80,7 +79,7 @@ def _on_spark(work: Work, expressions: list[exp.Expression], rows: pa.Table) -> 
         return []
     named = [exp.alias_(e.copy(), f"c{n}", quoted=True) for n, e in enumerate(expressions)]
     query = exp.Select(expressions=named).from_(_merged_table(), copy=False)
-    return list(work.query(query, given={MERGED: arrow_frame(work.views.session, rows)}).toArrow().columns)
+    return list(work.rows(query, given={MERGED: rows}).columns)
 
 
 def _ordered(plan: AggregatePlan) -> exp.Select:

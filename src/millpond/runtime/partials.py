@@ -1,43 +1,85 @@
-"""What a batch contributes to its groups, as Spark queries: rows, the windows they fall into, aggregates of them."""
+"""What a batch contributes to its groups: rows, the windows they fall into, aggregates of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from sqlglot import exp
 
 from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
 from millpond.plan.aggregate_model import END, START, TIME, AggregatePlan, WindowPlan
-from millpond.runtime.access import Views
-from millpond.runtime.relations import carry_order
+from millpond.runtime.access import Relation, Views
+from millpond.runtime.partials_by_arrow import partials_by_arrow, with_windows
+from millpond.runtime.work import Work
 
 ROWS, WINDOWED = "__rows__", "__windowed__"
 
 
-def grouped_rows(views: Views, plan: AggregatePlan, query: Callable[[exp.Query], DataFrame]) -> str:
-    """A view of the batch's rows: groups, arguments, stream order, and START and END of a window."""
-    ordered = carry_order(plan.rows)
-    rows = query(ordered or plan.rows)
-    if ordered is None:
-        # The order of arrival is what is left where the stream order is lost, as after a RIGHT JOIN.
-        rows = rows.withColumn(ORDER_MAJOR, f.lit(0).cast("bigint"))
-        rows = rows.withColumn(ORDER_MINOR, f.monotonically_increasing_id())
-    view = views.frame(ROWS, rows)
-    if plan.window is None:
-        return view
-    return views.frame(WINDOWED, views.session.sql(_window_text(plan.window, plan.groups, view)))
+class Grouped:
+    """The rows of a batch that are grouped: groups, arguments, stream order, and START and END of a window. `local`
+    are those on the driver, if they are; `view` is made when Spark is first asked."""
+
+    def __init__(self, views: Views, rows: Relation, plan: AggregatePlan) -> None:
+        self._views, self._rows, self._plan = views, rows, plan
+        self.local = with_windows(rows, plan) if isinstance(rows, pa.Table) else None
+        self._view: str | None = None
+
+    @property
+    def view(self) -> str:
+        """The name by which Spark knows them."""
+        if self._view is None:
+            views, rows = self._views, self._rows if self.local is None else self.local
+            self._view = views.frame(ROWS, views.in_spark(rows))
+            if self._plan.window is not None and self.local is None:
+                text = _window_text(self._plan.window, self._plan.groups, self._view)
+                self._view = views.frame(WINDOWED, views.session.sql(text))
+        return self._view
+
+    def ask(self, text: str) -> pa.Table:
+        """A query over the view, which stands as {view} in it, by Spark."""
+        return self.frame(text).toArrow()
+
+    def frame(self, text: str) -> DataFrame:
+        """The same, not yet run."""
+        return self._views.session.sql(text.format(view=f"`{self.view}`"))
 
 
-def partials(views: Views, plan: AggregatePlan, view: str, *, touched_only: bool) -> DataFrame:
+def grouped_rows(work: Work, plan: AggregatePlan, batch: Relation) -> Grouped:
+    """The rows of a batch, made ready for grouping."""
+    ordered = work.ordered(plan.rows)
+    rows = work.result(ordered or plan.rows, batch)
+    return Grouped(work.views, rows if ordered is not None else in_order_of_arrival(rows), plan)
+
+
+def in_order_of_arrival(rows: Relation) -> Relation:
+    """What is left where the stream order is lost, as after a RIGHT JOIN."""
+    if isinstance(rows, pa.Table):
+        rows = rows.append_column(ORDER_MAJOR, pa.array(np.zeros(rows.num_rows, np.int64)))
+        return rows.append_column(ORDER_MINOR, pa.array(np.arange(rows.num_rows)))
+    rows = rows.withColumn(ORDER_MAJOR, f.lit(0).cast("bigint"))
+    return rows.withColumn(ORDER_MINOR, f.monotonically_increasing_id())
+
+
+def partials(grouped: Grouped, plan: AggregatePlan, *, touched_only: bool) -> pa.Table:
     """One row per group of the batch with its accumulators; without groups one row, but with `touched_only` none for
     a batch without rows."""
+    if grouped.local is not None:
+        found = partials_by_arrow(grouped.local, plan, touched_only=touched_only)
+        if found is not None:
+            return found
+    return grouped.ask(partials_text(plan, touched_only=touched_only))
+
+
+def partials_text(plan: AggregatePlan, *, touched_only: bool) -> str:
+    """The same as Spark computes it."""
     columns = [f"`{name}`" for name in plan.keys] + [f"{a.partial} AS `{a.name}`" for a in plan.accumulators]
-    text = f"SELECT {', '.join(columns) or 'count(*) AS rows'} FROM `{view}`"
+    text = f"SELECT {', '.join(columns) or 'count(*) AS rows'} FROM {{view}}"
     if plan.keys:
-        return views.session.sql(f"{text} GROUP BY {names(plan.keys)}")
-    return views.session.sql(f"{text} HAVING count(*) > 0" if touched_only else text)
+        return f"{text} GROUP BY {names(plan.keys)}"
+    return f"{text} HAVING count(*) > 0" if touched_only else text
 
 
 def names(columns: Iterable[str]) -> str:

@@ -154,11 +154,11 @@ class Preparation:
 
     def _first_row(self, flow: FlowPlan, step: Step) -> None:
         """An aggregate without GROUP BY is one row from the start: that of no input at all."""
-        frame = self._empty(self._batch_schema(flow))
+        nothing = self._batch_schema(flow).arrow().empty_table()
         with self._context.store.begin() as tx:
             work = Work(self._context, tx, self._views)
             letters = self._context.letters(flow.name, self._context.plan.source(flow.source))
-            run_step(BatchRun(flow, Batch(-1, frame, 0, pa.table({})), work, letters), step)
+            run_step(BatchRun(flow, Batch.of(-1, nothing, pa.table({})), work, letters), step)
             tx.commit()
 
     def _batch_schema(self, flow: FlowPlan) -> Schema:

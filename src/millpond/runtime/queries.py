@@ -15,9 +15,11 @@ from millpond.contracts.table import Store
 from millpond.errors import InputError, SqlError, TableError
 from millpond.expressions.nested_parameters import has_nested, written_out
 from millpond.plan.model import OneShot, Plan
+from millpond.relational.answer import answered
+from millpond.relational.memory import Memory
+from millpond.relational.sources import Lookable
 from millpond.runtime.access import Views
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
-from millpond.runtime.direct import answer_directly
 from millpond.runtime.planning import plan_text, without_lines
 from millpond.runtime.relations import spark_text, tables_of
 from millpond.runtime.spark_errors import translate
@@ -92,8 +94,9 @@ class Queries:
             query, parameters = written_out(query, parameters)
         with self._lock, self._store.begin() as tx:
             names = tables_of(query)
-            if len(names) == 1 and not parameters:
-                found = answer_directly(query, tx.table(names[0]))
+            if not parameters:
+                tables = {name: Lookable(tx.table(name), self._store.table(name).spec.indexes) for name in names}
+                found = answered(query, tables, Memory())
                 if found is not None:
                     return found
             views = {name: self._views.table(tx.table(name)) for name in names}

@@ -11,12 +11,9 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from millpond.contracts.table import WriteTable
-from millpond.expressions.compile import NotCompilable
 from millpond.plan.model import TablePlan
 from millpond.plan.refresh import Bond, RefreshPlan, reach
-from millpond.runtime.access import arrow_frame
 from millpond.runtime.aggregate import positions
-from millpond.runtime.driver_query import answer
 from millpond.runtime.row_sets import among, conform, joined_positions, positions_among, rows_with, unique_rows
 from millpond.tables.hashing import equal_rows
 
@@ -50,30 +47,27 @@ def compute(work: Work, view: TablePlan) -> int:
 
 
 def _answer(work: Work, query: exp.Query, picked: Mapping[str, pa.Table]) -> pa.Table:
-    """A view's query, over the rows picked of some of its tables, by alias, and all rows of the others: by Arrow where
-    that gives what Spark would."""
-    try:
-        whole = {
-            table.alias_or_name.lower(): work.table(table.name)
-            for table in _sources(query)
-            if table.alias_or_name.lower() not in picked
-        }
-        return answer(query, {**{alias: table.to_arrow() for alias, table in whole.items()}, **picked})
-    except NotCompilable:
-        over = query.copy()
-        for table in _sources(over):
-            alias = table.alias_or_name
-            if alias.lower() in picked:
-                table.set("this", exp.to_identifier(PART + alias.lower(), quoted=True))
-                table.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
-        session = work.views.session
-        return work.query(over, given={PART + a: arrow_frame(session, rows) for a, rows in picked.items()}).toArrow()
+    """A view's query, over the rows picked of some of its tables, by alias, and all rows of the others."""
+    names = ", ".join(sorted(picked))
+    over = work.memory.once(f"picked {names}", query, lambda: _over(query, picked))
+    return work.rows(over, given={PART + alias: rows for alias, rows in picked.items()})
+
+
+def _over(query: exp.Query, picked: Mapping[str, pa.Table]) -> exp.Query:
+    """The query with relations of their own in the place of the tables that were picked from."""
+    over = query.copy()
+    for table in _sources(over):
+        alias = table.alias_or_name
+        if alias.lower() in picked:
+            table.set("this", exp.to_identifier(PART + alias.lower(), quoted=True))
+            table.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+    return over
 
 
 def _sources(query: exp.Query) -> list[exp.Table]:
     """The tables in FROM and JOIN of the query itself."""
     if not isinstance(query, exp.Select):
-        raise NotCompilable("a set operation")
+        return []
     found = [query.args["from_"].this] if query.args.get("from_") is not None else []
     found += [join.this for join in query.args.get("joins") or ()]
     return [node for node in found if isinstance(node, exp.Table)]
@@ -114,7 +108,7 @@ def _marks_of(work: Work, plan: RefreshPlan, alias: str) -> pa.Table:
         if tables[other].lower() in work.changed:
             partners = pa.concat_tables([partners, work.tx.changes(tables[other]).removed])
         partners = _named(partners, other)
-        left, right = joined_positions(_column(rows, here, own), _column(partners, other, column), keep_left=False)
+        left, right = joined_positions(_column(rows, here, own), _column(partners, other, column))
         one, two = rows.take(left), partners.take(right)
         rows = pa.table([*one.columns, *two.columns], names=[*one.column_names, *two.column_names])
     names = {mark.output: _column(rows, mark.alias, mark.column).column(0) for mark in marks}

@@ -54,12 +54,11 @@ def unique_rows(rows: pa.Table) -> pa.Table:
     return rows.take(frame.unique(subset=names, keep="first")["n"].to_arrow())
 
 
-def joined_positions(left: pa.Table, right: pa.Table, *, keep_left: bool) -> tuple[pa.Array, pa.Array]:
-    """The pairs of rows whose columns are equal, by position, as numbers of rows; NULL equals nothing. `keep_left`: a
-    row on the left without a partner is paired with NULL."""
+def joined_positions(left: pa.Table, right: pa.Table) -> tuple[pa.Array, pa.Array]:
+    """The pairs of rows whose columns are equal, by position, as numbers of rows; NULL equals nothing."""
     one, two = frame_of(left).with_row_index("l"), frame_of(right).with_row_index("r")
     names = [c for c in one.columns if c != "l"]
-    pairs = one.join(two, on=names, how="left" if keep_left else "inner", maintain_order="left_right")
+    pairs = one.join(two, on=names, how="inner", maintain_order="left_right")
     return pairs["l"].to_arrow(), pairs["r"].to_arrow()
 
 

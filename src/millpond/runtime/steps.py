@@ -7,24 +7,23 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 from sqlglot import exp
 
 from millpond.contracts.sink import Mark
 from millpond.contracts.source import IDENTITY, ORDER_MAJOR, ORDER_MINOR
 from millpond.plan.model import Step, StepKind
 from millpond.plan.upserts import matches_by_key
-from millpond.runtime.access import arrow_frame
+from millpond.runtime.access import Relation
 from millpond.runtime.aside import put_aside
 from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.evaluate import constant
+from millpond.runtime.fitting import fitted, misfit_mark
 from millpond.runtime.folding import apply_change
 from millpond.runtime.latest import KEEP, key_values, last_of_keys, last_that_stay, with_keep
 from millpond.runtime.lookups import Lookups
 from millpond.runtime.matching import apply_rows, take_apart
 from millpond.runtime.relations import ORDER, carry_order
-from millpond.runtime.spark_types import from_spark_schema
+from millpond.runtime.staging import stage_rows
 from millpond.runtime.telling import keep_table, rows_to_tell, stage
 from millpond.schema import Column, Schema, type_name
 from millpond.sql.parser import parse_expression
@@ -42,17 +41,16 @@ def _sink(run: BatchRun, step: Step) -> None:
     if step.aggregate is not None:
         stage(run, step, rows_to_tell(run, step), mark)
         return
-    rows = run.work.query(step.query, run.batch.frame)
-    staged = run.work.context.sinks[step.target].stage(rows, mark)
+    staged = stage_rows(run.work, step.target, run.work.result(step.query, run.batch.relation), mark)
     if staged is not None:
         run.staged.append({"sink": step.target, "staged": staged})
 
 
 def _relay(run: BatchRun, step: Step) -> None:
     """Events with their order, for a join of two streams."""
-    rows = run.work.query(carry_order(step.query) or step.query, run.batch.frame)
-    rows = rows.select(*dict.fromkeys(rows.columns))
-    staged = run.work.context.sinks[step.target].stage(rows, Mark(run.flow.id, run.batch.id, step.index))
+    rows = run.work.result(run.work.ordered(step.query) or step.query, run.batch.relation)
+    rows = rows.select(list(dict.fromkeys(rows.schema.names)))
+    staged = stage_rows(run.work, step.target, rows, Mark(run.flow.id, run.batch.id, step.index))
     if staged is not None:
         run.staged.append({"sink": step.target, "staged": staged})
 
@@ -91,18 +89,17 @@ def _upsert_on(run: BatchRun, step: Step, condition: exp.Expr) -> None:
 
 def _matched_rows(run: BatchRun, step: Step, schema: Schema, extra: tuple[str, ...]) -> pa.Table:
     """The statement's values in the target's types, in stream order, with what ON reads of each event."""
-    frame, ordered = _frame_for_table(run, step)
+    found, ordered = _found(run, step)
     columns = [schema[name] for name in step.columns]
     names = [c.name for c in columns]
-    frame = frame.toDF(*names, *extra, *(ORDER if ordered else ()))
-    rows = _casted(frame, columns, (*extra, *(ORDER if ordered else ()))).toArrow()
+    rows = fitted(run.work, found, columns, (*extra, *(ORDER if ordered else ())))
     if ordered:
         rows = rows.sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")])
     return _without(run, rows, _misfits(rows, columns)).select([*names, *extra, *(ORDER if ordered else ())])
 
 
 def _change(run: BatchRun, step: Step) -> None:
-    if apply_change(run.work, step, run.batch.frame):
+    if apply_change(run.work, step, run.batch.relation):
         run.work.mark_changed(step.target)
 
 
@@ -114,10 +111,9 @@ def _latest(run: BatchRun, step: Step) -> None:
     table = run.work.table(step.target)
     columns = list(table.schema)
     names = [c.name for c in columns]
-    query = carry_order(with_keep(step.query))
+    query = run.work.memory.once("keep", step.query, lambda: carry_order(with_keep(step.query)))
     assert query is not None
-    frame = run.work.query(query, run.batch.changes).toDF(*names, KEEP, *ORDER)
-    rows = _casted(frame, columns, (KEEP, *ORDER)).toArrow()
+    rows = fitted(run.work, run.work.result(query, run.batch.changes), columns, (KEEP, *ORDER))
     rows = rows.sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")])
     kept, gone = last_of_keys(_keyed_rows(run, rows, table.schema), table.schema.key)
     _keep_last(run, step, kept, gone)
@@ -127,14 +123,12 @@ def _latest_traced(run: BatchRun, step: Step) -> None:
     """The same for a query that is more than columns and rows of the batch: its rows are matched with their messages,
     and a key whose last message gave no row goes."""
     schema = run.work.table(step.target).schema
-    query = carry_order(step.query)
+    query = run.work.ordered(step.query)
     assert query is not None
-    assert run.batch.changes is not None
     names = [c.name for c in schema if c.name != IDENTITY]
-    frame = run.work.query(query, run.batch.frame).toDF(*names, *ORDER)
-    rows = _casted(frame, [schema[name] for name in names], ORDER).toArrow()
-    behind = [f.col(f"`{b}`").alias(k) for b, k in zip(step.message_key, schema.key, strict=True)]
-    messages = run.batch.changes.select(*behind, *ORDER).toArrow()
+    found = run.work.result(query, run.batch.relation)
+    rows = fitted(run.work, found, [schema[name] for name in names], ORDER)
+    messages = run.batch.message_keys(step.message_key).rename_columns([*schema.key, *ORDER])
     rows, gone = last_that_stay(rows, messages, schema.key)
     stay = rows.append_column(KEEP, pa.array([True] * rows.num_rows, pa.bool_()))
     _keep_last(run, step, _keyed_rows(run, stay, schema), gone)
@@ -178,11 +172,10 @@ RUNNERS: dict[StepKind, Callable[[BatchRun, Step], None]] = {
 
 def _rows_for_table(run: BatchRun, step: Step, schema: Schema, *, with_defaults: bool) -> pa.Table:
     """The statement's rows in the target's types and in stream order; rows that do not fit go to the dead letters."""
-    frame, ordered = _frame_for_table(run, step)
+    found, ordered = _found(run, step)
     names = [schema[name].name for name in step.columns]
-    frame = frame.toDF(*names, *(ORDER if ordered else ()))
     columns = [schema[name] for name in names]
-    rows = _casted(frame, columns, ORDER if ordered else ()).toArrow()
+    rows = fitted(run.work, found, columns, ORDER if ordered else ())
     if ordered:
         rows = rows.sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")])
     given = set(names)
@@ -193,28 +186,14 @@ def _rows_for_table(run: BatchRun, step: Step, schema: Schema, *, with_defaults:
     return good.select([c.name for c in columns]).cast(pa.schema([(c.name, c.type) for c in columns]))
 
 
-def _frame_for_table(run: BatchRun, step: Step) -> tuple[DataFrame, bool]:
-    """The statement's rows as Spark gives them, and whether the stream order comes with them."""
+def _found(run: BatchRun, step: Step) -> tuple[Relation, bool]:
+    """The statement's rows, and whether the stream order comes with them as the last columns."""
     if step.aggregate is not None:
         rows = rows_to_tell(run, step)
         empty = pa.table({c.name: pa.nulls(0, c.type or pa.string()) for c in step.schema})
-        return arrow_frame(run.work.views.session, empty if rows is None else rows), False
-    ordered = carry_order(step.query)
-    return run.work.query(ordered or step.query, run.batch.frame), ordered is not None
-
-
-def _casted(frame: DataFrame, columns: list[Column], others: tuple[str, ...]) -> DataFrame:
-    """Each column cast to the target's type where it differs; a cast that fails leaves NULL and a mark beside it."""
-    found = from_spark_schema(frame.schema)
-    chosen = []
-    for column in columns:
-        value = f.col(f"`{column.name}`")
-        if found[column.name].type == column.type:
-            chosen.append(value)
-            continue
-        cast = value.try_cast(type_name(column.type))
-        chosen += [cast.alias(column.name), (value.isNotNull() & cast.isNull()).alias(f"__bad_{column.name}")]
-    return frame.select(*chosen, *others)
+        return empty if rows is None else rows, False
+    ordered = run.work.ordered(step.query)
+    return run.work.result(ordered or step.query, run.batch.relation), ordered is not None
 
 
 def _fill_defaults(run: BatchRun, rows: pa.Table, columns: list[Column]) -> pa.Table:
@@ -243,7 +222,7 @@ def _misfits(rows: pa.Table, columns: list[Column]) -> dict[int, tuple[str, str]
     """The rows with a value that does not fit its column."""
     rejected: dict[int, tuple[str, str]] = {}
     for column in columns:
-        mark = f"__bad_{column.name}"
+        mark = misfit_mark(column.name)
         if mark in rows.column_names:
             reason = f"column '{column.name}': the value does not fit {type_name(column.type)}"
             rejected |= dict.fromkeys(_true_positions(rows[mark]), ("MP404", reason))

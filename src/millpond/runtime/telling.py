@@ -8,10 +8,10 @@ import pyarrow.compute as pc
 from millpond.contracts.sink import Mark
 from millpond.plan.model import Step, StepKind
 from millpond.runtime import grouping, late
-from millpond.runtime.access import arrow_frame
 from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.grouping import Folded, fold
 from millpond.runtime.outputs import emitted, keys, outputs
+from millpond.runtime.staging import stage_rows
 
 
 def keep_table(run: BatchRun, step: Step) -> None:
@@ -76,8 +76,7 @@ def stage(run: BatchRun, step: Step, rows: pa.Table | None, mark: Mark) -> None:
     """Hand rows to the statement's sink."""
     if rows is None or not rows.num_rows:
         return
-    frame = arrow_frame(run.work.views.session, rows)
-    staged = run.work.context.sinks[step.target].stage(frame, mark)
+    staged = stage_rows(run.work, step.target, rows, mark)
     if staged is not None:
         run.staged.append({"sink": step.target, "staged": staged})
 

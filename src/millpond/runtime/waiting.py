@@ -14,7 +14,6 @@ from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
 from millpond.contracts.table import Store, TableSpec
 from millpond.plan.missing import Wait, waits_of
 from millpond.plan.model import FlowPlan, Step
-from millpond.runtime.access import arrow_frame
 from millpond.runtime.batch import Batch
 from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.relations import ORDER, carry_order
@@ -41,9 +40,8 @@ def hold_back(run: BatchRun, step: Step) -> BatchRun:
     """The batch as the statement is to see it: with those of the waiting events whose row is there or whose time is
     over, without those that must wait from now on."""
     held = run.work.table(step.waiting)
-    session = run.work.views.session
     now = now_us()
-    arrived = run.batch.frame.toArrow()
+    arrived = run.batch.to_arrow()
     arrived = arrived.append_column(SINCE, pa.array([now] * arrived.num_rows, pa.int64()))
     schema = held.schema.arrow()
     events = pa.concat_tables([held.to_arrow(), arrived.select(schema.names).cast(schema)])
@@ -51,19 +49,19 @@ def hold_back(run: BatchRun, step: Step) -> BatchRun:
     waits = _must_wait(run, step, events, now) if events.num_rows else np.empty(0, dtype=bool)
     held.replace(events.filter(pa.array(waits)))
     ready = events.filter(pa.array(~waits)).drop_columns([SINCE])
-    return replace(run, batch=Batch(run.batch.id, arrow_frame(session, ready), ready.num_rows, run.batch.bad))
+    return replace(run, batch=Batch.of(run.batch.id, ready, run.batch.bad))
 
 
 def _must_wait(run: BatchRun, step: Step, events: pa.Table, now: int) -> np.ndarray:
     """For each event whether some join finds no row for it yet, within that join's time and bound."""
-    frame = arrow_frame(run.work.views.session, events.drop_columns([SINCE]))
+    asked = events.drop_columns([SINCE])
     order = list(zip(events[ORDER_MAJOR].to_pylist(), events[ORDER_MINOR].to_pylist(), strict=True))
     since = events[SINCE].to_numpy()
     result = np.zeros(events.num_rows, dtype=bool)
     # What was looked up for the batch alone says nothing about events that waited.
     run.work.lookups = None
     for wait in waits_of(step.query):
-        rows = run.work.query(_absent(step.query, wait), frame).toArrow()
+        rows = run.work.rows(_absent(step.query, wait), asked)
         absent = set(zip(rows[ORDER_MAJOR].to_pylist(), rows[ORDER_MINOR].to_pylist(), strict=True))
         waits = np.array([pair in absent for pair in order]) & (since + wait.timeout_us > now)
         # What is more than the bound goes on; the oldest keep their places.

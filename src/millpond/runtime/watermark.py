@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from millpond.runtime.batch import Batch
@@ -43,7 +44,8 @@ def _newest(batch: Batch, column: str) -> pa.Scalar:
     if batch.local is not None:
         names = {name.lower(): name for name in batch.local.column_names}
         return pc.max(batch.local[names[column.lower()]])
-    return batch.frame.agg(f.max(f"`{column}`").alias("t")).toArrow()["t"][0]
+    assert isinstance(batch.relation, DataFrame)
+    return batch.relation.agg(f.max(f"`{column}`").alias("t")).toArrow()["t"][0]
 
 
 def at(time_us: int) -> datetime:

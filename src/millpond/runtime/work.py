@@ -1,8 +1,9 @@
-"""One transaction's work on Spark: queries over a batch and tables, each seeing what was changed before it."""
+"""One transaction's work: queries over a batch and tables, each seeing what was changed before it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,8 +12,12 @@ from sqlglot import exp
 
 from millpond.contracts.table import Transaction, WriteTable
 from millpond.plan.absent import Absent, without_tables
-from millpond.plan.model import BATCH, Access, TablePlan
-from millpond.runtime.access import Views
+from millpond.plan.missing import rewrite_missing
+from millpond.plan.model import BATCH, Access, AccessKind, TablePlan
+from millpond.relational.answer import answered
+from millpond.relational.memory import Memory
+from millpond.relational.sources import Lookable
+from millpond.runtime.access import Relation, Views
 from millpond.runtime.context import Context
 from millpond.runtime.lookups import Lookups
 from millpond.runtime.refreshing import compute, follow
@@ -22,8 +27,11 @@ from millpond.runtime.relations import ORDER, carry_order, spark_text, tables_of
 class Work:
     """Used by one thread, for one transaction. Views over tables are refreshed before something reads them."""
 
-    def __init__(self, context: Context, tx: Transaction, views: Views) -> None:
+    def __init__(self, context: Context, tx: Transaction, views: Views, memory: Memory | None = None) -> None:
         self.context = context
+        # What was worked out for the queries of a flow is kept by it, from batch to batch.
+        self.memory = memory or Memory()
+        self._frames: dict[int, tuple[pa.Table, DataFrame]] = {}
         self.tx = tx
         # Views are refreshed here, when something reads them and at the end.
         tx.before_commit = None
@@ -74,13 +82,52 @@ class Work:
         self._stale.add(name.lower())
         self.mark_stale(name)
 
-    def query(
-        self, query: exp.Query, batch: DataFrame | None = None, given: Mapping[str, DataFrame] | None = None
+    def rows(
+        self, query: exp.Query, batch: Relation | None = None, given: Mapping[str, pa.Table] | None = None
+    ) -> pa.Table:
+        """The rows of a query over the batch, relations that are given, and tables as they are now in this
+        transaction; in the order of the batch where that is on the driver and Spark is not needed."""
+        found = self.answer(query, batch, given)
+        return self.frame(query, batch, given).toArrow() if found is None else found
+
+    def result(self, query: exp.Query, batch: Relation | None = None) -> Relation:
+        """The same, left in Spark where it is Spark's work."""
+        found = self.answer(query, batch)
+        return self.frame(query, batch) if found is None else found
+
+    def answer(
+        self, query: exp.Query, batch: Relation | None = None, given: Mapping[str, pa.Table] | None = None
+    ) -> pa.Table | None:
+        """The same, if Arrow alone can tell; else None."""
+        if isinstance(batch, DataFrame):
+            return None
+        query = self._present(query)
+        relations: dict[str, Any] = {**(given or {}), **({BATCH: batch} if batch is not None else {})}
+        names = [n for n in tables_of(query) if n not in relations]
+        self.refresh(set(names))
+        relations |= {n: self._lookable(n) for n in names}
+        ready = self.memory.once("missing", query, lambda: rewrite_missing(query))
+        return answered(ready, relations, self.memory)
+
+    def _present(self, query: exp.Query) -> exp.Query:
+        """The query as it is without the tables that are not there yet."""
+        return without_tables(query, self.absent) if self.absent.tables else query
+
+    def _lookable(self, name: str) -> Lookable:
+        hinted = any(a.table.lower() == name and a.hinted and a.how is AccessKind.SNAPSHOT for a in self.reads)
+        return Lookable(self.table(name), self.context.store.table(name).spec.indexes, hinted)
+
+    def ordered(self, query: exp.Query) -> exp.Query | None:
+        """The query with the stream order as two more columns; see `carry_order`."""
+        return self.memory.once("order", query, lambda: carry_order(query))
+
+    def frame(
+        self, query: exp.Query, batch: Relation | None = None, given: Mapping[str, pa.Table] | None = None
     ) -> DataFrame:
-        """A query over the batch, relations that are given, and tables as they are now in this transaction."""
-        if self.absent.tables:
-            query = without_tables(query, self.absent)
-        frames = {**(given or {}), **({BATCH: batch} if batch is not None else {})}
+        """A query as Spark runs it."""
+        query = self._present(query)
+        relations: dict[str, Relation] = {**(given or {}), **({BATCH: batch} if batch is not None else {})}
+        frames = {name: self.in_spark(relation) for name, relation in relations.items()}
         self.refresh({n for n in tables_of(query) if n not in frames})
         if self.lookups is not None and BATCH in frames:
             tables = {n: self.table(n) for n in tables_of(query) if n not in frames}
@@ -94,12 +141,21 @@ class Work:
                 views[name] = self.views.table(self.table(name), changed=name in self.changed)
         return self.views.session.sql(spark_text(query, views))
 
-    def ordered_rows(self, query: exp.Query, batch: DataFrame) -> pa.Table:
+    def in_spark(self, relation: Relation) -> DataFrame:
+        """Rows as a DataFrame; those of the driver go over once."""
+        if isinstance(relation, DataFrame):
+            return relation
+        known = self._frames.get(id(relation))
+        if known is None:
+            known = self._frames[id(relation)] = (relation, self.views.in_spark(relation))
+        return known[1]
+
+    def ordered_rows(self, query: exp.Query, batch: Relation) -> pa.Table:
         """A query's rows, in stream order where they have one."""
-        ordered = carry_order(query)
+        ordered = self.ordered(query)
         if ordered is None:
-            return self.query(query, batch).toArrow()
-        rows = self.query(ordered, batch).toArrow()
+            return self.rows(query, batch)
+        rows = self.rows(ordered, batch)
         # By position: a user's column may have any name.
         last = rows.num_columns - len(ORDER)
         numbered = rows.rename_columns([*(f"c{i}" for i in range(last)), *ORDER])

@@ -15,10 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
 from millpond.errors import MillpondError, SinkError, StateError
 from millpond.faults import reach
 from millpond.options import Option, choice
+from millpond.sinks.rows import write_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,13 +47,13 @@ class FileSink:
         with self._disk():
             self._staging.mkdir(parents=True, exist_ok=True)
 
-    def stage(self, rows: DataFrame, mark: Mark) -> dict[str, Any] | None:
-        from millpond.sinks.writing import write_files
+    takes_arrow = True
 
+    def stage(self, rows: DataFrame | pa.Table, mark: Mark) -> dict[str, Any] | None:
         folder = self._staging / _NOT_FOR_NAMES.sub("_", str(mark))
         with self._disk():
             shutil.rmtree(folder, ignore_errors=True)
-            count, files = write_files(rows, folder, self._format)
+            count, files = self._write(rows, folder)
             for file in files:
                 _sync(file)
             if not files:
@@ -60,6 +63,13 @@ class FileSink:
         ending = "json" if self._format == "json" else self._format
         names = [[file.name, f"{folder.name}-{part:05d}.{ending}"] for part, file in enumerate(files)]
         return {"staged": folder.name, "files": names, "rows": count}
+
+    def _write(self, rows: DataFrame | pa.Table, folder: Path) -> tuple[int, list[Path]]:
+        if isinstance(rows, pa.Table):
+            return write_rows(rows, folder, self._format)
+        from millpond.sinks.writing import write_files
+
+        return write_files(rows, folder, self._format)
 
     def publish(self, staged: dict[str, Any]) -> None:
         folder = self._staging / staged["staged"]

@@ -50,6 +50,8 @@ class KafkaSink:
         self._shape: Shape | None = None
         self._rows = 0
 
+    takes_arrow = False
+
     def stage(self, rows: DataFrame, mark: Mark) -> dict[str, Any] | None:
         from millpond.sinks.messages import Shape, send
 

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
+import pyarrow as pa
+
 from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
 from millpond.errors import SinkError
 from millpond.rendering import json_lines, text_lines
@@ -28,8 +30,10 @@ class TerminalSink:
         self._output, self._json = output, json
         self._rows = 0
 
-    def stage(self, rows: DataFrame, mark: Mark) -> dict[str, Any] | None:
-        table = rows.toArrow()
+    takes_arrow = True
+
+    def stage(self, rows: DataFrame | pa.Table, mark: Mark) -> dict[str, Any] | None:
+        table = rows if isinstance(rows, pa.Table) else rows.toArrow()
         if table.num_rows:
             lines: Iterator[str] = json_lines(table) if self._json else text_lines(table)
             self._print(lines)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,6 +116,13 @@ class Feed:
         names = sorted(name for name in os.listdir(self._shown) if name.endswith(".parquet"))[:2]
         return max((_rows(self._shown / name) for name in names), default=0)
 
+    def read(self, files: Sequence[Path], schema: pa.Schema) -> pa.Table | None:
+        """What feed files hold, or None when one of them is gone."""
+        try:
+            return pa.concat_tables([pq.read_table(file, schema=schema, use_threads=False) for file in files])
+        except (OSError, pa.ArrowInvalid):
+            return None
+
     def stream(self, spark: SparkSession, schema: pa.Schema) -> DataFrame:
         """The streaming DataFrame over the feed, whose files have this schema: one file is one batch."""
         reader = spark.readStream.schema(table_ddl(schema)).format("parquet")
@@ -160,6 +167,11 @@ class FeedWriter:
                 words = [name for name in table.schema.names if name in REPEATED]
                 self._writer = pq.ParquetWriter(self._path, table.schema, use_dictionary=words, **options)
             self._writer.write_table(table, row_group_size=GROUP_ROWS)
+
+
+def is_marked(file: Path) -> bool:
+    """Whether a feed file was published as marked."""
+    return file.name.endswith(MARK)
 
 
 def _name(number: int, marked: bool = False) -> str:

@@ -7,7 +7,7 @@ Guarantee: exactly once; the same numbers come again after a crash. With a seed 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -171,6 +171,14 @@ class GenerateStream:
         rows = batch.select(F.explode(F.expr("sequence(first, behind - 1)")).alias("seq"))
         return numbered(rows, Times.of(self._values, self._started), self._shown)
 
+    def on_driver(self, files: Sequence[Path]) -> pa.Table | None:
+        fed = self._feed.read(files, RANGES)
+        if fed is None:
+            return None
+        bounds = zip(fed["first"].to_pylist(), fed["behind"].to_pylist(), strict=True)
+        numbers = np.concatenate([np.arange(first, behind, dtype=np.int64) for first, behind in bounds])
+        return numbered_rows(numbers, Times.of(self._values, self._started), self._shown)
+
     def size_hint(self, batch: DataFrame) -> int:
         return self._feed.rows_next() * RANGE_ROWS
 
@@ -214,28 +222,32 @@ class GenerateTable:
     def read(self, spark: Callable[[], SparkSession]) -> pa.Table:
         rows = self._values["rows"]
         BulkLimits(self._spec).check(rows)
-        numbers = np.arange(rows, dtype=np.int64)
-        times = pa.array(Times.of(self._values, self._started).of_rows(numbers), pa.timestamp("us")).cast(TIMESTAMP)
-        seq = pa.array(numbers)
         self._read = rows
-        columns = {
-            "seq": seq,
-            "ts": times,
-            HIDDEN_SOURCE.name: pa.repeat(self._spec.shown, rows),
-            HIDDEN_PARTITION.name: pa.repeat("0", rows),
-            HIDDEN_OFFSET.name: seq,
-            ORDER_MAJOR: pa.array(np.zeros(rows, np.int64)),
-            ORDER_MINOR: seq,
-            BAD: pa.nulls(rows, pa.string()),
-            RAW: pa.nulls(rows, pa.binary()),
-        }
-        return pa.table(columns)
+        return numbered_rows(np.arange(rows, dtype=np.int64), Times.of(self._values, self._started), self._spec.shown)
 
     def progress(self) -> Progress:
         return Progress(self._read, self._values["rows"], rows=self._read)
 
     def status(self) -> SourceStatus:
         return SourceStatus(rows=self._values["rows"])
+
+
+def numbered_rows(numbers: npt.NDArray[np.int64], times: Times, shown: str) -> pa.Table:
+    """The rows of some numbers, in the shape of the contract, without Spark."""
+    rows, order = len(numbers), pa.array(numbers)
+    return pa.table(
+        {
+            "seq": order,
+            "ts": pa.array(times.of_rows(numbers), pa.timestamp("us")).cast(TIMESTAMP),
+            HIDDEN_SOURCE.name: pa.repeat(shown, rows),
+            HIDDEN_PARTITION.name: pa.repeat("0", rows),
+            HIDDEN_OFFSET.name: order,
+            ORDER_MAJOR: pa.array(np.zeros(rows, np.int64)),
+            ORDER_MINOR: order,
+            BAD: pa.nulls(rows, pa.string()),
+            RAW: pa.nulls(rows, pa.binary()),
+        }
+    )
 
 
 def _ranges(first: int, behind: int) -> pa.RecordBatch:

@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millpond.contracts.source import (
+    BAD,
     HIDDEN_OFFSET,
     HIDDEN_PARTITION,
     HIDDEN_SOURCE,
     ORDER_MAJOR,
     ORDER_MINOR,
+    RAW,
     Mode,
     SourcePlugin,
     SourceSpec,
@@ -31,6 +34,8 @@ from millpond.errors import Problem, Severity, SourceError
 from millpond.options import INTEGER, Option
 from millpond.rendering import json_lines
 from millpond.sources.feed import Feed
+from millpond.sources.files.formats import FileFormat
+from millpond.sources.files.quick import quick_parser
 from millpond.sources.raw import PROBLEM, SUSPECT, VALUE
 
 if TYPE_CHECKING:
@@ -111,6 +116,25 @@ class MemoryStream:
         )
         return parse_json(raw, self._columns, KEPT)
 
+    def on_driver(self, files: Sequence[Path]) -> pa.Table | None:
+        fed = self._feed.read(files, RECORDS)
+        parse = quick_parser(FileFormat("jsonl"), "lines", self._columns, ())
+        parsed = None if fed is None or parse is None else parse(fed[VALUE].combine_chunks())
+        if fed is None or parsed is None:
+            return None
+        rows, numbers = fed.num_rows, fed[HIDDEN_OFFSET.name]
+        found = dict(zip(self._columns.names, parsed.columns, strict=True))
+        found |= {
+            HIDDEN_SOURCE.name: pa.repeat(self._spec.shown, rows),
+            HIDDEN_PARTITION.name: pa.repeat("0", rows),
+            HIDDEN_OFFSET.name: numbers,
+            ORDER_MAJOR: pa.repeat(pa.scalar(0, pa.int64()), rows),
+            ORDER_MINOR: numbers,
+            BAD: pa.nulls(rows, pa.string()),
+            RAW: pa.nulls(rows, pa.binary()),
+        }
+        return pa.table(found)
+
     def size_hint(self, batch: DataFrame) -> int:
         return self._feed.rows_next()
 
@@ -147,14 +171,14 @@ class MemoryStream:
 
 
 def _lines(rows: Rows) -> list[bytes]:
-    """One JSON object per record, decimals and times exact."""
+    """One JSON object per record, decimals and times exact, each with its line end."""
     if not isinstance(rows, pa.Table | pa.RecordBatch):
         try:
             rows = pa.Table.from_pylist([dict(row) for row in rows])
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
             # Values of several types under one name: each record is written for itself.
-            return [json.dumps(dict(row), default=str, ensure_ascii=False).encode() for row in rows]
-    return [line.encode() for line in json_lines(rows, exact_numbers=True)]
+            return [f"{json.dumps(dict(row), default=str, ensure_ascii=False)}\n".encode() for row in rows]
+    return [f"{line}\n".encode() for line in json_lines(rows, exact_numbers=True)]
 
 
 def validate(spec: SourceSpec) -> str | None:

@@ -8,6 +8,7 @@ A rewritten file is read again from its start when it has been still as long. De
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from millpond.contracts.source import SourceSpec, SourceStatus
 from millpond.errors import Problem, Severity, SourceError
-from millpond.sources.feed import FILES_MAX, Feed
+from millpond.sources.feed import FILES_MAX, Feed, is_marked
 from millpond.sources.files.batching import Batching, Kind
 from millpond.sources.files.choosing import contents_of, settled
 from millpond.sources.files.contents import Chunk, Contents, Opening
@@ -75,6 +76,10 @@ class FileStream:
 
     def records(self, batch: DataFrame) -> DataFrame:
         return self._contents.records(batch, text=self._feed.any_marked())
+
+    def on_driver(self, files: Sequence[Path]) -> pa.Table | None:
+        rows = None if any(is_marked(file) for file in files) else self._feed.read(files, self._contents.schema)
+        return None if rows is None else self._contents.arrow_records(rows)
 
     def size_hint(self, batch: DataFrame) -> int:
         return self._feed.rows_next()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,10 @@ class KafkaStream:
         self._seen = Observation()
         counts = {"rows": F.lit(1), "bad": F.col(BAD), "skipped": F.when(F.col(DELETED), F.lit(1))}
         return records_of(batch, self._spec).observe(self._seen, *(F.count(v).alias(n) for n, v in counts.items()))
+
+    def on_driver(self, files: Sequence[Path]) -> pa.Table | None:
+        """There is no feed: Spark reads."""
+        return None
 
     def size_hint(self, batch: DataFrame) -> int:
         size = batch_size(self._folder.parent / "checkpoint")

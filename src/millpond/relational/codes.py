@@ -1,0 +1,72 @@
+"""Values as numbers: equal values have equal codes, so that joining and grouping are work on integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.expressions.failures import NotCompilable
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+Values: TypeAlias = pa.Array | pa.ChunkedArray
+
+# The code of a NULL in a join, where it equals nothing.
+NOTHING = -1
+# Products of codes beyond this are renumbered first.
+CODE_MAX = 1 << 31
+
+
+def group_codes(columns: Sequence[Values], length: int) -> tuple[Numbers, Numbers]:
+    """The group of each row, numbered by first appearance, and the first row of each group; NULL is a value here."""
+    if not columns:
+        return np.zeros(length, np.int64), np.zeros(min(length, 1), np.int64)
+    codes = _combined([_encoded(column, "encode") for column in columns])
+    renumbered = pa.array(codes).dictionary_encode()
+    groups = renumbered.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    _, firsts = np.unique(groups, return_index=True)
+    return groups, firsts.astype(np.int64)
+
+
+def pairs(left: Sequence[Values], right: Sequence[Values]) -> tuple[Numbers, Numbers]:
+    """The pairs of rows whose columns are all equal, in the order of the left rows, then of the right ones."""
+    count = len(left[0])
+    both = [pa.concat_arrays([_whole(a), _whole(b)]) for a, b in zip(left, right, strict=True)]
+    codes = _combined([_encoded(column, "mask") for column in both])
+    ours, theirs = codes[:count], codes[count:]
+    order = np.argsort(theirs, kind="stable")
+    ordered = theirs[order]
+    starts = np.searchsorted(ordered, ours, "left")
+    counts = np.where(ours == NOTHING, 0, np.searchsorted(ordered, ours, "right") - starts)
+    lefts = np.repeat(np.arange(count), counts)
+    within = np.arange(len(lefts)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return lefts, order[np.repeat(starts, counts) + within]
+
+
+def _encoded(values: Values, null_encoding: str) -> tuple[Numbers, int]:
+    """Codes, and how many different ones there may be."""
+    whole = _whole(values)
+    if pa.types.is_floating(whole.type) or pa.types.is_nested(whole.type) or pa.types.is_null(whole.type):
+        raise NotCompilable(f"{whole.type} is compared by Spark")
+    encoded = pc.dictionary_encode(whole, null_encoding=null_encoding)
+    codes = encoded.indices.fill_null(NOTHING) if encoded.indices.null_count else encoded.indices
+    return codes.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary)
+
+
+def _combined(parts: list[tuple[Numbers, int]]) -> Numbers:
+    codes, size = parts[0]
+    for more, count in parts[1:]:
+        if size * max(count, 1) > CODE_MAX:
+            distinct, codes = np.unique(codes, return_inverse=True)
+            size, codes = len(distinct), np.where(distinct[codes] == NOTHING, NOTHING, codes)
+        codes = np.where((codes == NOTHING) | (more == NOTHING), NOTHING, codes * max(count, 1) + more)
+        size *= max(count, 1)
+    return codes
+
+
+def _whole(values: Values) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

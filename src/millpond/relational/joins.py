@@ -1,0 +1,135 @@
+"""Joins: an equality says which rows can meet, the rest of the condition judges those that do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from millpond.expressions.failures import NotCompilable
+from millpond.relational import codes
+from millpond.relational.codes import Numbers, Values
+from millpond.relational.rows import Rows
+from millpond.relational.sources import Source
+
+# More pairs than this are Spark's.
+PAIRS_MAX = 2_000_000
+Evaluate = Callable[[exp.Expr, Rows], Values]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A join condition taken apart: `ours` = `theirs` one by one, and what else must hold."""
+
+    ours: tuple[exp.Expr, ...]
+    theirs: tuple[exp.Expr, ...]
+    rest: tuple[exp.Expr, ...]
+
+
+def all_of(condition: exp.Expr | None) -> Iterator[exp.Expr]:
+    """The parts of a condition that must all hold."""
+    plain = condition.unnest() if condition is not None else None
+    if isinstance(plain, exp.And):
+        yield from all_of(plain.this)
+        yield from all_of(plain.expression)
+    elif plain is not None:
+        yield plain
+
+
+def taken_apart(conditions: Sequence[exp.Expr], alias: str, known: set[str]) -> Condition:
+    """What ties a relation to those that are known."""
+    ours, theirs, rest = [], [], []
+    for condition in conditions:
+        sides = _equal_sides(condition, alias, known)
+        if sides is None:
+            rest.append(condition)
+        else:
+            ours.append(sides[0])
+            theirs.append(sides[1])
+    return Condition(tuple(ours), tuple(theirs), tuple(rest))
+
+
+def _equal_sides(condition: exp.Expr, alias: str, known: set[str]) -> tuple[exp.Expr, exp.Expr] | None:
+    if not isinstance(condition, exp.EQ) or condition.find(exp.Query):
+        return None
+    for ours, theirs in ((condition.this, condition.expression), (condition.expression, condition.this)):
+        mine, other = relations_of(ours), relations_of(theirs)
+        if mine and mine <= known and other == {alias}:
+            return ours, theirs
+    return None
+
+
+def relations_of(expression: exp.Expr) -> set[str]:
+    """The relations whose columns an expression mentions, in lower case."""
+    return {column.table.lower() for column in expression.find_all(exp.Column)}
+
+
+def meeting(rows: Rows, source: Source, on: Condition, value: Evaluate) -> tuple[Numbers, Numbers, Rows]:
+    """The pairs of positions that satisfy a condition, and the rows of the source that the second ones count."""
+    if not on.ours:
+        other = source.whole()
+        left, right = _every(len(rows), len(other))
+    else:
+        ours = [value(expression, rows) for expression in on.ours]
+        other = source.fetched(_plain_keys(on.theirs, ours))
+        theirs = [value(expression, other) for expression in on.theirs]
+        both = [_alike(a, b) for a, b in zip(ours, theirs, strict=True)]
+        left, right = codes.pairs([a for a, _ in both], [b for _, b in both])
+    if len(left) > PAIRS_MAX:
+        raise NotCompilable("a join of very many rows")
+    if on.rest and len(left):
+        met = np.ones(len(left), bool)
+        paired = rows.take(left).beside(other.take(right))
+        for condition in on.rest:
+            met &= as_mask(value(condition, paired))
+        left, right = left[met], right[met]
+    return left, right, other
+
+
+def joined(rows: Rows, source: Source, on: Condition, kind: str, value: Evaluate) -> Rows:
+    """An inner, left, semi or anti join, in the order of the left rows."""
+    left, right, other = meeting(rows, source, on, value)
+    if kind in ("SEMI", "ANTI"):
+        met = np.zeros(len(rows), bool)
+        met[left] = True
+        return rows.filter(pa.array(met if kind == "SEMI" else ~met))
+    if kind == "LEFT":
+        alone = np.setdiff1d(np.arange(len(rows)), left, assume_unique=False)
+        order = np.argsort(np.concatenate([left, alone]), kind="stable")
+        places = np.concatenate([right, np.full(len(alone), -1, right.dtype)])[order]
+        left = np.concatenate([left, alone])[order]
+        return rows.take(left).beside(other.take(pa.array(places, mask=places < 0)))
+    return rows.take(left).beside(other.take(right))
+
+
+def as_mask(values: Values) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Where a condition is true; NULL is not."""
+    if not pa.types.is_boolean(values.type):
+        raise NotCompilable("a condition that is no BOOLEAN")
+    found = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
+    return np.asarray(found, bool)
+
+
+def _plain_keys(theirs: Sequence[exp.Expr], ours: Sequence[Values]) -> dict[str, Values]:
+    """What the source's own columns must equal, by their names in lower case."""
+    pairs = zip(theirs, ours, strict=True)
+    return {e.name.lower(): values for e, values in pairs if isinstance(e, exp.Column) and len(e.parts) <= 2}
+
+
+def _alike(left: Values, right: Values) -> tuple[Values, Values]:
+    """Both in one type, where their equality is plain."""
+    if left.type == right.type:
+        return left, right
+    if pa.types.is_integer(left.type) and pa.types.is_integer(right.type):
+        return left.cast(pa.int64()), right.cast(pa.int64())
+    raise NotCompilable(f"{left.type} and {right.type} are compared by Spark")
+
+
+def _every(left: int, right: int) -> tuple[Numbers, Numbers]:
+    if left * right > PAIRS_MAX:
+        raise NotCompilable("a join of every row with every other")
+    return np.repeat(np.arange(left), right), np.tile(np.arange(right), left)

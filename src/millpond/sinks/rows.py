@@ -1,0 +1,34 @@
+"""Rows that are on the driver into one file: the same texts and values that Spark's writers give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from millpond.rendering import csv_lines, json_lines
+
+
+def write_rows(rows: pa.Table, folder: Path, format_: str) -> tuple[int, list[Path]]:
+    """Write rows into a folder that does not exist; returns their number and the file that holds them, if any."""
+    if not rows.num_rows:
+        return 0, []
+    folder.mkdir(parents=True)
+    file = folder / f"part-00000.{format_}"
+    if format_ == "parquet":
+        # Slow to import, and most sinks write text.
+        import pyarrow.parquet as pq
+
+        pq.write_table(rows, file)
+    else:
+        with file.open("w", encoding="utf-8", newline="") as text:
+            text.writelines(f"{line}\n" for line in LINES[format_](rows))
+    return rows.num_rows, [file]
+
+
+def _json(rows: pa.Table) -> Iterator[str]:
+    return json_lines(rows, exact_numbers=True)
+
+
+LINES: dict[str, Callable[[pa.Table], Iterator[str]]] = {"jsonl": _json, "json": _json, "csv": csv_lines}
