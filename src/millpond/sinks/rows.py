@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
-from millpond.rendering import csv_lines, json_lines
+from millpond.rendering import csv_lines
+from millpond.sinks.json_text import json_blocks
 
 
 def write_rows(rows: pa.Table, folder: Path, format_: str) -> tuple[int, list[Path]]:
@@ -21,14 +21,10 @@ def write_rows(rows: pa.Table, folder: Path, format_: str) -> tuple[int, list[Pa
         import pyarrow.parquet as pq
 
         pq.write_table(rows, file)
-    else:
+    elif format_ == "csv":
         with file.open("w", encoding="utf-8", newline="") as text:
-            text.writelines(f"{line}\n" for line in LINES[format_](rows))
+            text.writelines(f"{line}\n" for line in csv_lines(rows))
+    else:
+        with file.open("wb") as data:
+            data.writelines(json_blocks(rows))
     return rows.num_rows, [file]
-
-
-def _json(rows: pa.Table) -> Iterator[str]:
-    return json_lines(rows, exact_numbers=True)
-
-
-LINES: dict[str, Callable[[pa.Table], Iterator[str]]] = {"jsonl": _json, "json": _json, "csv": csv_lines}
