@@ -16,6 +16,8 @@ from millpond.rendering import json_texts
 BATCH_ROWS = 65_536
 # Arrow writes a decimal of more places with an exponent.
 PLAIN_SCALE_MAX = 6
+# The years 1000 to 9999, in microseconds since the epoch.
+FIRST_US, LAST_US = -30_610_224_000_000_000, 253_402_300_799_999_999
 # What JSON wants escaped.
 SPECIAL = r'["\\\x00-\x1f\x7f]'
 
@@ -68,13 +70,18 @@ def _string(column: pa.Array) -> pa.Array | None:
 
 def _timestamp(column: pa.Array) -> pa.Array | None:
     """Whole seconds of years that have four digits."""
-    seconds = column.cast(pa.timestamp("s", column.type.tz), safe=False)
-    if not pc.all(pc.equal(seconds.cast(column.type), column)).as_py():
+    micros = column.cast(pa.int64())
+    bounds = pc.min_max(micros)
+    if not bounds["min"].is_valid:
+        return pa.nulls(len(column), pa.string())
+    whole = pc.equal(pc.multiply(pc.divide(micros, 1_000_000), 1_000_000), micros)
+    if bounds["min"].as_py() < FIRST_US or bounds["max"].as_py() > LAST_US or not pc.all(whole).as_py():
         return None
-    years = pc.year(seconds)
-    if pc.any(pc.or_(pc.less(years, 1000), pc.greater(years, 9999))).as_py():
-        return None
-    return pc.strftime(seconds, format='"%Y-%m-%dT%H:%M:%SZ"' if column.type.tz else '"%Y-%m-%dT%H:%M:%S"')
+    # Without a zone Arrow writes a time twenty times as fast, and UTC needs none.
+    texts = pc.divide(micros, 1_000_000).cast(pa.timestamp("s")).cast(pa.string())
+    end = 'Z"' if column.type.tz else '"'
+    joined = pc.binary_replace_slice(texts, 10, 11, "T")
+    return pc.binary_join_element_wise(pa.scalar('"'), joined, pa.scalar(end), pa.scalar(""))
 
 
 def _quoted(column: pa.Array) -> pa.Array:
