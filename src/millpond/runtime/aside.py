@@ -63,10 +63,9 @@ def _records(run: BatchRun, rows: pa.Table) -> Records:
 
 
 def _found(run: BatchRun, wanted: set[Place]) -> pa.Table:
-    if run.batch.local is not None:
-        local = run.batch.local
-        return local.filter(pa.array([place in wanted for place in _places(local)], pa.bool_()))
-    frame = run.batch.frame
+    frame = run.batch.relation
+    if isinstance(frame, pa.Table):
+        return frame.filter(pa.array([place in wanted for place in _places(frame)], pa.bool_()))
     columns = [pa.array(column, pa.int64()) for column in zip(*wanted, strict=True)]
     pairs = arrow_frame(frame.sparkSession, pa.table(columns, names=list(ORDER)))
     return frame.join(pairs, list(ORDER), "left_semi").toArrow()

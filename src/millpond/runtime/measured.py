@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millpond.contracts.sink import Mark, Sink
 from millpond.runtime.meter import Meter
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 class MeasuredSink:
@@ -17,8 +14,9 @@ class MeasuredSink:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self.meter = Meter()
+        self.takes_arrow = sink.takes_arrow
 
-    def stage(self, rows: DataFrame, mark: Mark) -> dict[str, Any] | None:
+    def stage(self, rows: Any, mark: Mark) -> dict[str, Any] | None:
         return self._sink.stage(rows, mark)
 
     def publish(self, staged: dict[str, Any]) -> None:

@@ -110,7 +110,6 @@ def _latest(run: BatchRun, step: Step) -> None:
         return
     table = run.work.table(step.target)
     columns = list(table.schema)
-    names = [c.name for c in columns]
     query = run.work.memory.once("keep", step.query, lambda: carry_order(with_keep(step.query)))
     assert query is not None
     rows = fitted(run.work, run.work.result(query, run.batch.changes), columns, (KEEP, *ORDER))
