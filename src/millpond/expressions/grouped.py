@@ -19,6 +19,7 @@ from millpond.schema import type_name
 
 # Wide enough for the sum of any column.
 WIDE_DIGITS = 76
+SAFE_SUM = 2**62
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ def _count(pairs: pa.Table, _: CompiledAggregate) -> pa.Table:
 def _sum(pairs: pa.Table, aggregate: CompiledAggregate) -> pa.Table:
     if aggregate.type == DOUBLE:
         return _double_sums(pairs)
+    if aggregate.type == BIGINT and _is_safe(pairs["v"]):
+        return _aggregated(pairs, "sum")
     sums = _exact_sums(pairs)
     limits = pa.decimal128(19, 0) if aggregate.type == BIGINT else aggregate.type
     try:
@@ -77,6 +80,13 @@ def _sum(pairs: pa.Table, aggregate: CompiledAggregate) -> pa.Table:
     except pa.ArrowInvalid as error:
         raise _too_large(aggregate) from error
     return pa.table({"g": sums["g"], "v": fitting})
+
+
+def _is_safe(values: pa.ChunkedArray) -> bool:
+    """Whether no sum of whole numbers can overflow on the way."""
+    bounds = pc.min_max(values)
+    largest = max(abs(bounds["min"].as_py() or 0), abs(bounds["max"].as_py() or 0))
+    return largest * len(values) < SAFE_SUM
 
 
 def _too_large(aggregate: CompiledAggregate) -> Exception:
@@ -113,12 +123,11 @@ def _avg(pairs: pa.Table, aggregate: CompiledAggregate) -> pa.Table:
     return pa.table({"g": counts["g"], "v": pa.array(averages, aggregate.type)})
 
 
-def _extreme(direction: str) -> Callable[[pa.Table, CompiledAggregate], pa.Table]:
+def _extreme(which: str) -> Callable[[pa.Table, CompiledAggregate], pa.Table]:
     def found(pairs: pa.Table, _: CompiledAggregate) -> pa.Table:
-        if pairs["v"].type in FLOATS or pa.types.is_boolean(pairs["v"].type):
-            raise NotCompilable("the order of floats and booleans is Spark's")
-        ordered = pairs.take(pc.sort_indices(pairs, [("g", "ascending"), ("v", direction)]))
-        return _aggregated(ordered, "first")
+        if pairs["v"].type in FLOATS and pc.any(pc.is_nan(pairs["v"])).as_py():
+            raise NotCompilable("NaN is ordered by Spark")
+        return _aggregated(pairs, which)
 
     return found
 
@@ -127,6 +136,6 @@ AGGREGATES: dict[str, Callable[[pa.Table, CompiledAggregate], pa.Table]] = {
     "count": _count,
     "sum": _sum,
     "avg": _avg,
-    "min": _extreme("ascending"),
-    "max": _extreme("descending"),
+    "min": _extreme("min"),
+    "max": _extreme("max"),
 }
