@@ -86,7 +86,7 @@ def _is_safe(values: pa.ChunkedArray) -> bool:
     """Whether no sum of whole numbers can overflow on the way."""
     bounds = pc.min_max(values)
     largest = max(abs(bounds["min"].as_py() or 0), abs(bounds["max"].as_py() or 0))
-    return largest * len(values) < SAFE_SUM
+    return bool(largest * len(values) < SAFE_SUM)
 
 
 def _too_large(aggregate: CompiledAggregate) -> Exception:
