@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from made_rows import rows, table_in
+from timing import each_s, seconds
 
 from millpond.contracts.table import Table
 from millpond.tables.store import open_store
@@ -16,9 +16,6 @@ from millpond.tables.store import open_store
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 # So many keys are asked for at once, and so many rows replaced, or all rows of a smaller table.
 KEYS = 100_000
-
-# The best time of so many runs of some work.
-Measure = Callable[[Callable[[], Any], int], float]
 
 TITLES = {
     "load": "load, rows/s",
@@ -29,33 +26,33 @@ TITLES = {
 }
 
 
-def growth(sizes: Sequence[int], seconds: Measure) -> dict[str, float]:
+def growth(sizes: Sequence[int]) -> dict[str, float]:
     """The rates at each size, by name and size: `growth_load_1000`."""
     figures: dict[str, float] = {}
     for size in sizes:
         store = open_store(None)
         with table_in(store, "t") as table:
-            found = _rates(table, size, seconds)
+            found = _rates(table, size)
         figures |= {f"growth_{name}_{size}": rate for name, rate in found.items()}
     return figures
 
 
-def _rates(table: Table, size: int, seconds: Measure) -> dict[str, float]:
+def _rates(table: Table, size: int) -> dict[str, float]:
     data = rows(size)
-    load_s = seconds(lambda: table.insert(data), 1)
+    load_s = seconds(lambda: table.insert(data))
     table.create_index("symbol")
     rng = np.random.default_rng(size)
     some = data.take(pa.array(rng.permutation(size)[:KEYS]))
     keys = data.column("key").combine_chunks().take(pa.array(rng.integers(0, size, KEYS)))
-    few = keys[:10_000].to_pylist()
-    symbols = [f"sym-{n}" for n in range(20)]
+    few = keys[:2_000].unique().to_pylist()
+    symbols = [f"sym-{n}" for n in range(100)]
     found = table.lookup(symbols, by="symbol").num_rows
     return {
         "load": size / load_s,
         "lookup": KEYS / seconds(lambda: table.lookup(keys), 5),
-        "get": len(few) / seconds(lambda: [table.get(key) for key in few], 1),
-        "find": found / seconds(lambda: [table.find("symbol = ?", [symbol]) for symbol in symbols], 3),
-        "upsert": some.num_rows / seconds(lambda: table.upsert(some), 1),
+        "get": 1 / each_s(table.get, few),
+        "find": found / len(symbols) / each_s(lambda symbol: table.find("symbol = ?", [symbol]), symbols),
+        "upsert": some.num_rows / seconds(lambda: table.upsert(some), 3),
     }
 
 

@@ -8,33 +8,21 @@ import os
 import sys
 import tempfile
 import threading
-import time
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from growth import SIZES, draw, growth
 from made_rows import rows, table_in
 from peers import peers
+from timing import each_s, seconds
 
 from millpond.contracts.table import Table, TableSpec
 from millpond.schema import Schema
 from millpond.tables.store import open_store
 
 KEYS = 100_000
-
-
-def seconds(work: Callable[[], Any], repeat: int = 1) -> float:
-    """The best time of a few runs."""
-    best = float("inf")
-    for _ in range(repeat):
-        started = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - started)
-    return best
 
 
 def loading(count: int, folder: Path) -> dict[str, float]:
@@ -51,7 +39,7 @@ def loading(count: int, folder: Path) -> dict[str, float]:
     with table_in(store, "dicts", durable=False) as table:
         lists = rows(50_000).to_pylist()
         work = [lists[i : i + 1000] for i in range(0, len(lists), 1000)]
-        figures["insert_bulk_rows_s"] = len(lists) / seconds(lambda: [table.insert(w) for w in work])
+        figures["insert_bulk_rows_s"] = 1000 / each_s(table.insert, work)
     store.close()
     return figures | durable_loading(data, folder) | {"fsync_ms": fsync_ms(folder)}
 
@@ -97,11 +85,11 @@ def asking(count: int) -> dict[str, float]:
         table.insert(rows(count))
         table.create_index("symbol")
         hot = [f"user-{n:08d}" for n in rng.integers(0, count, 10_000)]
-        figures["get_cold_s"] = len(hot) / seconds(lambda: [table.get(k) for k in hot])
+        figures["get_cold_s"] = 1 / each_s(table.get, hot)
         figures["get_s"] = len(hot) / seconds(lambda: [table.get(k) for k in hot], 3)
-        figures["find_key_s"] = 200 / seconds(lambda: [table.find("key = ?", [k]) for k in hot[:200]])
+        figures["find_key_s"] = 1 / each_s(lambda key: table.find("key = ?", [key]), hot[:200])
         symbols = [f"sym-{n}" for n in range(20)]
-        figures["find_index_s"] = 20 / seconds(lambda: [table.find("symbol = ?", [s]) for s in symbols])
+        figures["find_index_s"] = 1 / each_s(lambda symbol: table.find("symbol = ?", [symbol]), symbols)
         figures["find_scan_rows_s"] = count / seconds(lambda: table.find("quantity = 77"), 3)
         gold = table.condition("tier = 'GOLD' AND quantity < 5")
         figures["query_s"] = 1 / seconds(lambda: table.find(gold), 5)
@@ -132,12 +120,12 @@ def one_by_one(count: int) -> dict[str, float]:
         table.insert(rows(count))
         extra = rows(300, first=count).to_pylist()
         table.insert(extra[:100])
-        figures["insert_one_us"] = seconds(lambda: [table.insert([r]) for r in extra[100:]]) / 200 * 1e6
-        keys = [r["key"] for r in extra]
-        figures["contains_us"] = seconds(lambda: [table.contains(k) for k in keys], 3) / len(keys) * 1e6
-        change = {"quantity": 1}
-        figures["update_one_ms"] = seconds(lambda: [table.update("key = ?", change, [k]) for k in keys[:50]]) / 50 * 1e3
-        figures["delete_one_ms"] = seconds(lambda: [table.delete(keys=[k]) for k in keys[:50]]) / 50 * 1e3
+        keys = [f"user-{n:08d}" for n in range(0, count, count // 200)]
+        figures["insert_one_us"] = each_s(lambda row: table.insert([row]), extra[100:]) * 1e6
+        figures["upsert_one_us"] = each_s(lambda row: table.upsert([row]), extra[100:]) * 1e6
+        figures["contains_us"] = each_s(table.contains, keys) * 1e6
+        figures["update_one_ms"] = each_s(lambda key: table.update("key = ?", {"quantity": 1}, [key]), keys) * 1e3
+        figures["delete_one_ms"] = each_s(lambda key: table.delete(keys=[key]), keys) * 1e3
     return figures
 
 
@@ -226,7 +214,7 @@ def main() -> None:
     arguments.add_argument("--chart", type=Path, help="only measure the growth with the size, and draw it here")
     given = arguments.parse_args()
     if given.chart is not None:
-        figures = growth([size for size in SIZES if size <= 10 * given.rows], seconds)
+        figures = growth([size for size in SIZES if size <= 10 * given.rows])
         draw(figures, given.chart)
         show(figures, as_json=given.json)
         return

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ
 from millpond.tables.lazy import lazy
 from millpond.tables.sides import side_by_side
 from millpond.tables.spill_files import SpillFile
@@ -231,7 +232,7 @@ def _reader(type_: pa.DataType, words: pa.Array | None) -> Callable[[pa.Scalar],
         return lambda stored: words[stored.as_py()].as_py() if stored.is_valid else None
     if pa.types.is_nested(type_):
         return lambda stored: stored.as_py(maps_as_pydicts="lossy")
-    if pa.types.is_timestamp(type_) and type_.unit == "us":
+    if type_ in (TIMESTAMP, TIMESTAMP_NTZ):
         # By adding to the first moment, in a tenth of the time that Arrow takes.
         first: dt.datetime = pa.scalar(0, type_).as_py()
         return lambda stored: first + dt.timedelta(microseconds=stored.value) if stored.is_valid else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,12 @@ from millpond.tables.index import (
 from millpond.tables.keys import Keys, among, contiguous
 from millpond.tables.lazy import lazy
 from millpond.tables.shape import Row, RowShape, shape_of
+from millpond.tables.sides import side_by_side
 
 # The version in which a row that is still there died.
 ALIVE = np.iinfo(np.int64).max
 _CAPACITY_MIN = 1024
+_SPARE_SHARE = 4
 # The keys of so many rows stay in the processor's cache; those of more are read in the order of memory.
 _NEAR_ROWS = 50_000
 # So many rows that came one by one are kept as Python values, which take about so many bytes each.
@@ -66,7 +69,8 @@ class Heap:
         """Room for so many rows. A reader may go on with the arrays it took: they hold all that it may see."""
         if rows <= len(self.died):
             return
-        capacity = max(rows, 2 * len(self.died))
+        # With spare room, so that the small change after a large load does not copy everything.
+        capacity = rows + rows // _SPARE_SHARE
         died = np.full(capacity, ALIVE, dtype=np.int64)
         died[: len(self.died)] = self.died
         if self.key:
@@ -269,8 +273,12 @@ class Version:
         rows, places = in_row_order(rows)
         first = int(np.searchsorted(rows, 0))
         rows, places = rows[first:], places[first:]
-        given = keys.taken(positions.take(places))
-        same[places] = equal_rows(given, self.columns(rows, self.heap.key))
+        asked = places if len(positions) == len(keys) else positions.take(places)
+        # The first is done here and may itself share its work out; what another thread does must not.
+        stored, given = side_by_side(
+            (partial(self.columns, rows, self.heap.key), partial(keys.taken, asked)), len(rows)
+        )
+        same[places] = equal_rows(given, stored)
         return same
 
     def _visible(self, slots: Slots, entries: Links) -> Ids:

@@ -55,7 +55,9 @@ class Slots:
     def _walk(self, hashes: Words, slots: Links) -> Links:
         found = slots.copy()
         open_ = np.flatnonzero(slots >= 0)
-        slots, wanted = slots.take(open_), hashes.take(open_)
+        wanted = hashes
+        if len(open_) < len(slots):
+            slots, wanted = slots.take(open_), hashes.take(open_)
         while len(open_):
             on = np.flatnonzero(self.hashes.take(slots) != wanted)
             open_, wanted = open_.take(on), wanted.take(on)

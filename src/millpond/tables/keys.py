@@ -24,7 +24,7 @@ class Keys:
     # The version that has just looked for all of them, and their slots there: a change that follows needs them again.
     looked_up: tuple[object, Links] | None = None
 
-    def __init__(self, columns: tuple[pa.Array, ...]) -> None:
+    def __init__(self, columns: Sequence[pa.Array]) -> None:
         self.columns = columns
 
     def __len__(self) -> int:
@@ -50,14 +50,14 @@ class Keys:
             return np.array([self.hash_of_one], dtype=np.uint64)
         return hashing.hash_columns(self.columns)
 
-    def at(self, positions: Ids) -> tuple[pa.Array, ...]:
+    def at(self, positions: Ids) -> Sequence[pa.Array]:
         """Some of the keys; positions ascend, each at most once."""
         return self.columns if len(positions) == len(self) else self.taken(positions)
 
-    def taken(self, positions: Ids) -> tuple[pa.Array, ...]:
+    def taken(self, positions: Ids) -> list[pa.Array]:
         """Some of the keys, in any order."""
         places = pa.array(positions)
-        return tuple(column.take(places) for column in self.columns)
+        return [column.take(places) for column in self.columns]
 
 
 class OneKey(Keys):
@@ -71,7 +71,7 @@ class OneKey(Keys):
         return 1
 
     @lazy
-    def columns(self) -> tuple[pa.Array, ...]:
+    def columns(self) -> Sequence[pa.Array]:
         return tuple(pa.array([part], type_) for part, type_ in zip(self.one or (), self._types, strict=True))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.schema import Column, Schema
+from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ, Column, Schema
 from millpond.tables.coercion import EXACT
 from millpond.tables.keys import OneKey
 
@@ -19,6 +19,8 @@ Row = tuple[Any, ...]
 _SHAPES_MAX = 256
 _DOUBLE_INT_MAX = 1 << 53
 _INT_BITS = {pa.int8(): 7, pa.int16(): 15, pa.int32(): 31, pa.int64(): 63}
+# The zone of the moments that Arrow gives back.
+_UTC = pa.scalar(0, TIMESTAMP).as_py().tzinfo
 _INEXACT = (KeyError, TypeError, ValueError, OverflowError, InvalidOperation)
 
 
@@ -102,8 +104,6 @@ def _exact(column: Column) -> Callable[[Any], Any] | None:
         return _exact_int(_INT_BITS[type_])
     if pa.types.is_decimal128(type_):
         return _exact_decimal(type_.precision, type_.scale)
-    if pa.types.is_timestamp(type_) and type_.unit == "us":
-        return _exact_zoned(pa.scalar(0, type_).as_py().tzinfo) if type_.tz else _exact_local
     return _SIMPLE.get(type_)
 
 
@@ -134,13 +134,10 @@ def _exact_decimal(precision: int, scale: int) -> Callable[[Any], Decimal]:
     return exact
 
 
-def _exact_zoned(zone: dt.tzinfo) -> Callable[[Any], dt.datetime]:
-    def exact(value: Any) -> dt.datetime:
-        if type(value) is not dt.datetime:
-            raise ValueError
-        return value.replace(tzinfo=zone) if value.tzinfo is None else value.astimezone(zone)
-
-    return exact
+def _exact_moment(value: Any) -> dt.datetime:
+    if type(value) is not dt.datetime:
+        raise ValueError
+    return value.replace(tzinfo=_UTC) if value.tzinfo is None else value.astimezone(_UTC)
 
 
 def _exact_local(value: Any) -> dt.datetime:
@@ -180,4 +177,6 @@ _SIMPLE: dict[pa.DataType, Callable[[Any], Any]] = {
     pa.string(): _exact_text,
     pa.binary(): _exactly(bytes),
     pa.date32(): _exactly(dt.date),
+    TIMESTAMP: _exact_moment,
+    TIMESTAMP_NTZ: _exact_local,
 }

@@ -25,7 +25,8 @@ os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def side_by_side(works: Sequence[Callable[[], T]], rows: int) -> list[T]:
-    """The results of some works that each read so many rows; in turn when that is not worth a thread."""
+    """The results of some works that each read so many rows; in turn when that is not worth a thread. The first is
+    done by the caller; the others must not call this again, as they would wait for threads that wait for them."""
     if rows < ROWS_MIN or len(works) < 2 or (os.cpu_count() or 1) < 2:
         return [work() for work in works]
     others = [_pool().submit(work) for work in works[1:]]
