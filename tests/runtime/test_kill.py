@@ -11,6 +11,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -23,6 +24,8 @@ from millpond.faults import FLOW_POINTS
 
 KILLS = int(os.environ.get("MILLPOND_KILLS", "100" if os.environ.get("MILLPOND_SOAK") else "20"))
 LONGEST_S = 180
+# Where the app's messages go: not through a pipe, which its JVM would keep open.
+SAID = "said.txt"
 # Where the process ends itself: each step of a batch, in the second batch after one that was not finished, between the
 # files of two sinks, and inside the commit.
 STEPS = (
@@ -158,12 +161,19 @@ def _lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line, parse_float=Decimal) for line in lines]
 
 
-def start(folder: Path, *flags: str, fault: str = "") -> subprocess.Popen[str]:
+def start(folder: Path, *flags: str, fault: str = "") -> subprocess.Popen[bytes]:
+    """The app in a session of its own, with its JVM."""
     command = [sys.executable, "-m", "millpond.cli.main", "run", "app.sql", "--state", "state", "--no-http", *flags]
     environment = {**os.environ, "MILLPOND_FAULT": fault}
-    return subprocess.Popen(
-        command, cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment
-    )
+    with (folder / SAID).open("wb") as said:
+        return subprocess.Popen(command, cwd=folder, stderr=said, stdout=said, env=environment, start_new_session=True)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill what is there of the app: its JVM outlives it by a while."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(LONGEST_S)
 
 
 def committed_bytes(folder: Path) -> int:
@@ -171,7 +181,7 @@ def committed_bytes(folder: Path) -> int:
     return sum(f.stat().st_size for f in (folder / "state" / "store").rglob("*") if f.is_file())
 
 
-def wait_for_progress(folder: Path, process: subprocess.Popen[str], before: int) -> None:
+def wait_for_progress(folder: Path, process: subprocess.Popen[bytes], before: int) -> None:
     """Until the app commits something new, so that kills fall into its work and not into Spark's start."""
     deadline = time.monotonic() + LONGEST_S
     while time.monotonic() < deadline:
@@ -180,7 +190,7 @@ def wait_for_progress(folder: Path, process: subprocess.Popen[str], before: int)
                 return
         except FileNotFoundError:
             pass
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert process.poll() is None, (folder / SAID).read_text()
         time.sleep(0.005)
     raise AssertionError("the app committed nothing")
 
@@ -188,8 +198,10 @@ def wait_for_progress(folder: Path, process: subprocess.Popen[str], before: int)
 def end_at(folder: Path, fault: str) -> None:
     """Let the app end itself at a step."""
     process = start(folder, "--once", fault=fault)
-    _, errors = process.communicate(timeout=LONGEST_S)
-    assert process.returncode == 137, f"{fault} was not reached: {errors}"
+    try:
+        assert process.wait(LONGEST_S) == 137, f"{fault} was not reached: {(folder / SAID).read_text()}"
+    finally:
+        end(process)
 
 
 def kill_at_random(folder: Path, source: Source, chance: random.Random) -> None:
@@ -201,8 +213,7 @@ def kill_at_random(folder: Path, source: Source, chance: random.Random) -> None:
     while time.monotonic() < deadline:
         source.give(5)
         time.sleep(chance.uniform(0.01, 0.1))
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    end(process)
 
 
 @pytest.mark.process
@@ -222,6 +233,5 @@ def test_a_killed_app_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
         else:
             kill_at_random(tmp_path, source, chance)
     process = start(tmp_path, "--once")
-    _, errors = process.communicate(timeout=LONGEST_S)
-    assert process.returncode == 0, errors
+    assert process.wait(LONGEST_S) == 0, (tmp_path / SAID).read_text()
     assert found(tmp_path) == expected(source.total)
