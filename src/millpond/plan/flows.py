@@ -32,20 +32,26 @@ def make_flows(planned: Iterable[Planned], context: Context) -> tuple[FlowPlan, 
     """One flow per stream, its steps in the order of the file."""
     by_drivers: dict[tuple[str, ...], list[Planned]] = {}
     joins: list[FlowPlan] = []
+    relays: list[tuple[str, Step]] = []
     items = list(planned)
     for item in items:
         if not item.drivers or item.kind is None or _tells_changes(item):
             continue
-        split = split_join(item)
+        id_ = join_id(item, _occurrence(item, items))
+        split = split_join(item, id_)
         if split is None:
             by_drivers.setdefault(item.drivers, []).append(item)
-        else:
-            joins.append(_joining(item, split, _occurrence(item, items), context))
+            continue
+        made = _joining(item, split, id_, context)
+        relays += [relay for flow in made for relay in handing_over(flow, made[-1].steps[0])]
+        joins += made
     flows = {drivers: _flow(drivers, found, context) for drivers, found in by_drivers.items()}
-    for join in joins:
-        for source, step in handing_over(join):
-            flow = flows.get((source,)) or _flow((source,), [], context)
-            flows[(source,)] = replace(flow, steps=(*flow.steps, step))
+    for source, step in relays:
+        if any(join.id == source for join in joins):
+            joins = [replace(j, steps=(*j.steps, step)) if j.id == source else j for j in joins]
+            continue
+        flow = flows.get((source,)) or _flow((source,), [], context)
+        flows[(source,)] = replace(flow, steps=(*flow.steps, step))
     for table in _followed(items, context):
         flow = flows.get((table.name,)) or _flow((table.name,), [], context)
         flows[(table.name,)] = replace(flow, steps=(following_step(table), *flow.steps))
@@ -58,11 +64,17 @@ def _followed(items: Iterable[Planned], context: Context) -> list[TablePlan]:
     return [t for name, t in context.hidden.items() if t.kind is TableKind.AGGREGATE and name in read]
 
 
-def _joining(item: Planned, split: Split, occurrence: int, context: Context) -> FlowPlan:
-    """The flow that a join of two streams drives: one statement."""
+def _joining(item: Planned, split: Split, id_: str, context: Context) -> list[FlowPlan]:
+    """The flows that joins of streams drive: the last one its statement, those before it the next join."""
     flow = _flow(item.drivers, [item], context)
-    step = replace(flow.steps[0], query=without_hints(split.query))
-    return replace(flow, id=join_id(item, occurrence), steps=(step,), watermark=None, join=split.join)
+    step = replace(flow.steps[0], query=without_hints(split.query), aggregate=split.aggregate)
+    if step.condition is not None:
+        step = replace(step, condition=split.condition)
+    *inner, last = split.joins
+    made = [
+        replace(flow, id=f"{id_}_{number}", steps=(), watermark=None, join=join) for number, join in enumerate(inner, 1)
+    ]
+    return [*made, replace(flow, id=id_, steps=(step,), watermark=split.watermark, join=last)]
 
 
 def _tells_changes(item: Planned) -> bool:

@@ -12,7 +12,17 @@ from millpond.contracts.source import DELETED, IDENTITY, ORDER_MAJOR, ORDER_MINO
 from millpond.contracts.table import TableSpec
 from millpond.errors import StateError
 from millpond.plan.aggregate_model import AggregatePlan
-from millpond.plan.model import BATCH, FlowPlan, SourcePlan, Step, StepKind, StreamJoin, TableKind, TablePlan
+from millpond.plan.model import (
+    BATCH,
+    FlowPlan,
+    SourcePlan,
+    Step,
+    StepKind,
+    StreamJoin,
+    StreamSide,
+    TableKind,
+    TablePlan,
+)
 from millpond.plan.windows import without_windows
 from millpond.registry import find
 from millpond.runtime.access import Views, arrow_frame
@@ -188,11 +198,16 @@ class Preparation:
 
 def join_sides(context: Context, join: StreamJoin) -> tuple[Schema, Schema]:
     """What each stream of a join hands over."""
-    left, right = (
-        side_schema(context.spark(), side, _record_schema(context.plan.source(side.source)))
-        for side in (join.left, join.right)
-    )
+    left, right = (side_schema(context.spark(), side, _events(context, side)) for side in (join.left, join.right))
     return left, right
+
+
+def _events(context: Context, side: StreamSide) -> Schema:
+    """The columns of what comes in on one side: records of a source, or pairs of another join."""
+    inner = next((flow.join for flow in context.plan.flows if flow.id == side.source), None)
+    return (
+        _record_schema(context.plan.source(side.source)) if inner is None else joined_schema(join_sides(context, inner))
+    )
 
 
 def _record_schema(source: SourcePlan) -> Schema:

@@ -52,6 +52,10 @@ def _two_streams(subject: Subject, select: BoundSelect, join: exp.Join, left: It
         message = f"{side} JOIN of two streams cannot be answered: a missing partner may still come."
         yield subject.problem("MP218", message, right.at, "Use JOIN, or LEFT JOIN with a time bound.")
         return
+    if not _is_tied(select, join, right):
+        message = f"{sentence(left.label)} joins {right.label} without an equality, which Spark cannot keep."
+        yield subject.problem("MP218", message, right.at, f"Add a condition such as {left.alias}.k = {right.alias}.k.")
+        return
     if _is_bounded(select, join, left, right):
         return
     message = f"{sentence(left.label)} joins {right.label} without a time bound."
@@ -63,6 +67,16 @@ def _two_streams(subject: Subject, select: BoundSelect, join: exp.Join, left: It
     else:
         message += " All events of both would have to be remembered."
         yield subject.warning("MP203", message, right.at, hint)
+
+
+def _is_tied(select: BoundSelect, join: exp.Join, right: Item) -> bool:
+    """Whether ON or WHERE asks that something of the right stream equals something of those before it."""
+    for clause in (join.args.get("on"), select.node.args.get("where")):
+        for node in clause.find_all(exp.EQ) if clause is not None else ():
+            sides = [{c.table for c in side.find_all(exp.Column)} for side in (node.this, node.expression)]
+            if any(one == {right.alias} and two and right.alias not in two for one, two in (sides, sides[::-1])):
+                return True
+    return any(i.loose for i in select.scope.items) or bool(join.args.get("using"))
 
 
 def _time(item: Item) -> str:
