@@ -53,6 +53,8 @@ FLOW_POINTS = (
     "flow.published",
     "flow.done",
 )
+# When a flow's checkpoint is begun anew.
+EPOCH_POINTS = ("epoch.forgotten", "epoch.begun", "epoch.cleaned")
 
 
 def armed(point: str) -> bool:

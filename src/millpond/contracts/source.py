@@ -93,6 +93,16 @@ class Progress:
     rows: int = 0
 
 
+class Given(Protocol):
+    """The batches that a source has put into feed files, counted from the first; asked while no query of it runs."""
+
+    def has(self, batches: int) -> bool:
+        """Whether it remembers to have given this many: False when its folder was removed or restored alone."""
+
+    def forget(self, batches: int) -> None:
+        """This many are done for good and must never come again."""
+
+
 class StreamReader(Protocol):
     """A source read as a stream by one flow. One object per flow and run; used from the flow's thread, except `poll`.
 
@@ -140,6 +150,10 @@ class StreamReader(Protocol):
 
     def status(self) -> SourceStatus:
         """For SHOW SOURCES; callable from any thread."""
+
+    @property
+    def given(self) -> Given | None:
+        """What it has put into feed files; None where Spark reads the source itself."""
 
     def problems(self) -> list[Problem]:
         """Warnings since the last call, such as MP510 for a rewritten file; called after `poll`, from its thread."""

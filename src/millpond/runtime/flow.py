@@ -30,9 +30,10 @@ from millpond.runtime.blame import BREAKS_RULE, run_without_the_guilty
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
 from millpond.runtime.dead_letters import Letters
+from millpond.runtime.epochs import Epoch, begin_anew, is_over, opened
 from millpond.runtime.idle import Idle, windowed
 from millpond.runtime.joining import JoinReader
-from millpond.runtime.ledger import FlowEntry, flow_entry, flow_key, require_agreement
+from millpond.runtime.ledger import FlowEntry, disagreement, flow_entry, flow_key, last_planned, require_agreement
 from millpond.runtime.meter import Meter
 from millpond.runtime.opening import Opening
 from millpond.runtime.preparing import join_sides
@@ -84,6 +85,7 @@ class Flow:
         self._idle = Idle(plan)
         self._waiting = Waiting(plan, context.store)
         self.opening = Opening(self.source)
+        self._epoch = Epoch()
         self._absence = Absence(plan, context)
         self._memory = Memory()
 
@@ -106,7 +108,9 @@ class Flow:
             return True
         folder = self._context.state.flow(self.plan.id)
         folder.mkdir(parents=True, exist_ok=True)
-        require_agreement(self.plan, flow_entry(self._context.store, self.plan.id), folder / "checkpoint")
+        self._epoch = opened(self._context.store, self.plan.id, folder)
+        checkpoint, entry = folder / self._epoch.folder, flow_entry(self._context.store, self.plan.id)
+        require_agreement(self.plan, entry, checkpoint, self._epoch.first)
         if self.plan.join is not None:
             sides = join_sides(self._context, self.plan.join)
             self.reader = JoinReader(self._context, self.plan, sides)
@@ -116,7 +120,11 @@ class Flow:
             self.state = RETRYING
             self.tell_tables(RETRYING)
             return False
-        self._idle.heard(flow_entry(self._context.store, self.plan.id).watermark)
+        if self.reader.given and not self.reader.given.has(last_planned(checkpoint) + self._epoch.first + 1):
+            self.reader = None
+            what = "its source does not remember all of the batches that it has given"
+            raise disagreement(self.plan, what, folder / "source")
+        self._idle.heard(entry.watermark)
         return True
 
     def _required(self) -> StreamReader:
@@ -166,9 +174,11 @@ class Flow:
             return
         self._context.notices.extend(self.reader.problems())
         try:
-            self._start(once=True)
-            assert self._query is not None
-            self._query.awaitTermination()
+            self.renew()
+            if self.state == RUNNING:
+                self._start(once=True)
+                assert self._query is not None
+                self._query.awaitTermination()
         except Exception as error:
             self._failed(error)
         if self.state == RUNNING:
@@ -188,7 +198,9 @@ class Flow:
         self._views = None
         spark = self._context.spark()
         writer = self.reader.stream(spark).writeStream.queryName(f"millpond {self.plan.id}")
-        writer = writer.foreachBatch(self._on_batch).option("checkpointLocation", f"file://{self.folder}/checkpoint")
+        writer = writer.foreachBatch(self._on_batch).option(
+            "checkpointLocation", f"file://{self.folder}/{self._epoch.folder}"
+        )
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="0 seconds")
         self._query = writer.start()
 
@@ -203,6 +215,25 @@ class Flow:
             self.fail(error)
             self.stop()
         self._context.notices.extend(self.reader.problems())
+
+    def renew(self) -> None:
+        """Begin a new epoch when this one is long; called by the poller, and before the flow catches up."""
+        given, folder = self.reader.given if self.reader is not None else None, self._context.state.flow(self.plan.id)
+        if (
+            given is None
+            or self.state != RUNNING
+            or not is_over(self._context.store, self.plan.id, self._epoch, folder)
+        ):
+            return
+        try:
+            with self._gate, self._turn:
+                if self._query is not None and self._query.isActive:
+                    self._query.stop()
+                self._epoch = begin_anew(self._context.store, self.plan.id, folder, given)
+            if self.goes_on:
+                self._start(once=False)
+        except Exception as error:
+            self._failed(error)
 
     def watch(self) -> None:
         """Notice that Spark ended the query by itself."""
@@ -226,7 +257,7 @@ class Flow:
             raise Stopping
         try:
             with self._turn:
-                self._run_batch(raw, batch_id)
+                self._run_batch(raw, self._epoch.first + batch_id)
         except Exception as error:
             self._failed(error)
             raise

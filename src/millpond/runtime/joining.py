@@ -143,5 +143,9 @@ class JoinReader:
     def status(self) -> SourceStatus:
         return SourceStatus()
 
+    @property
+    def given(self) -> None:
+        return None
+
     def problems(self) -> list[Problem]:
         return []

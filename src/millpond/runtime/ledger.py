@@ -13,6 +13,8 @@ from millpond.plan.model import BESIDE, FlowPlan
 FLOW, ONCE, LOAD, DEFINITION, VIEW, CHANGES = "flow:", "once:", "load:", "definition:", "view:", "changes:"
 # The statements that a flow had at the last start, and what was last known of flows and sources.
 STATEMENTS, LAST = "statements:", "last:"
+# Which epoch a flow is in.
+EPOCH = "epoch:"
 
 
 @dataclass(frozen=True)
@@ -54,24 +56,34 @@ def flow_entry(store: Store, flow_id: str) -> FlowEntry:
     return FlowEntry() if found is None else FlowEntry(found["batch"], tuple(found["sinks"]), found.get("watermark"))
 
 
-def require_agreement(flow: FlowPlan, entry: FlowEntry, checkpoint: Path) -> None:
-    """MP809 unless Spark's checkpoint and the tables' ledger can belong together.
+def require_agreement(flow: FlowPlan, entry: FlowEntry, checkpoint: Path, first: int) -> None:
+    """MP809 unless Spark's checkpoint, whose batch 0 is `first` to us, and the tables' ledger can belong together.
 
     Spark writes a batch's offsets before the batch runs and its commit after ours: the ledger is never ahead of the
     offsets and never behind the commits."""
-    planned, committed = _last(checkpoint / "offsets"), _last(checkpoint / "commits")
+    planned, committed = last_planned(checkpoint) + first, _last(checkpoint / "commits") + first
     if committed <= entry.batch <= planned:
         return
     if entry.batch > planned:
         what = f"its tables hold batch {entry.batch}, and its checkpoint knows batches up to {planned} only"
     else:
         what = f"its checkpoint has finished batch {committed}, and its tables hold batches up to {entry.batch} only"
+    raise disagreement(flow, what, checkpoint)
+
+
+def last_planned(checkpoint: Path) -> int:
+    """The last batch that Spark has begun, by its own count; -1: none."""
+    return _last(checkpoint / "offsets")
+
+
+def disagreement(flow: FlowPlan, what: str, folder: Path) -> StateError:
+    """MP809 with what to do."""
     message = f"The flow '{flow.name}' cannot go on: {what}."
     hint = (
         "One of them was restored or removed alone. Restore both from the same moment, or start over with another "
-        f"--state. The checkpoint is {checkpoint}."
+        f"--state. Look at {folder}."
     )
-    raise StateError("MP809", message, place=flow.steps[0].place if flow.steps else None, hint=hint)
+    return StateError("MP809", message, place=flow.steps[0].place if flow.steps else None, hint=hint)
 
 
 def _last(folder: Path) -> int:

@@ -34,6 +34,8 @@ class Poller:
         while not self._stop.wait(TICK_S):
             for flow in self._flows:
                 flow.watch()
+                if flow.goes_on:
+                    flow.renew()
                 flow.rest()
                 flow.retry()
                 if flow.reader is not None and self._is_due(id(flow), flow.reader.interval_s):

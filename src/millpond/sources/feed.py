@@ -36,6 +36,7 @@ FILES_MAX = 10_000
 # Columns with few different values.
 REPEATED = (HIDDEN_SOURCE.name, PROBLEM)
 MARK = "-marked.parquet"
+NUMBER_DIGITS = 12
 # Rows per Parquet row group, so that several cores can read one feed file.
 GROUP_ROWS = 65_536
 # Bytes of rows held before they are written.
@@ -102,6 +103,17 @@ class Feed:
             os.utime(aside, ns=(time_ns, time_ns))
             aside.rename(shown)
             sync(self._shown)
+
+    def has(self, batches: int) -> bool:
+        """One file is one batch, and they are numbered from 1 without gaps."""
+        return self._last >= batches
+
+    def forget(self, batches: int) -> None:
+        """Remove the files of batches that are done; Spark leaves the last ones."""
+        for name in os.listdir(self._shown):
+            if name[:NUMBER_DIGITS].isdigit() and int(name[:NUMBER_DIGITS]) <= batches:
+                with disk_errors(self._shown / name):
+                    (self._shown / name).unlink(missing_ok=True)
 
     def waiting(self) -> int:
         """How many feed files are there; those that Spark has just read may still be among them."""
@@ -175,7 +187,7 @@ def is_marked(file: Path) -> bool:
 
 
 def _name(number: int, marked: bool = False) -> str:
-    return f"{number:012d}{MARK if marked else '.parquet'}"
+    return f"{number:0{NUMBER_DIGITS}d}{MARK if marked else '.parquet'}"
 
 
 def _rows(path: Path) -> int:

@@ -202,6 +202,10 @@ class GenerateStream:
         lag, lag_s = self._feed.lag()
         return SourceStatus(rows=self._made, lag=lag, lag_s=lag_s, updated_at=self._updated_at)
 
+    @property
+    def given(self) -> Feed:
+        return self._feed
+
     def problems(self) -> list[Problem]:
         return []
 

@@ -162,6 +162,10 @@ class MemoryStream:
         lag, lag_s = self._feed.lag()
         return SourceStatus(rows=self._rows, bytes=self._bytes, lag=lag, lag_s=lag_s, updated_at=self._updated_at)
 
+    @property
+    def given(self) -> Feed:
+        return self._feed
+
     def problems(self) -> list[Problem]:
         if self._next or self._warned:
             return []

@@ -98,6 +98,10 @@ class FileStream:
         lag, lag_s = self._feed.lag()
         return replace(self._status, lag=lag, lag_s=lag_s)
 
+    @property
+    def given(self) -> Feed:
+        return self._feed
+
     def problems(self) -> list[Problem]:
         found, self._problems = self._problems, []
         return found

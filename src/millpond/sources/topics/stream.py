@@ -91,5 +91,9 @@ class KafkaStream:
         detail = f"{self._skipped} messages without a value" if self._skipped else ""
         return SourceStatus(rows=self._rows, bad_records=self._bad, detail=detail)
 
+    @property
+    def given(self) -> None:
+        return None
+
     def problems(self) -> list[Problem]:
         return []
