@@ -218,18 +218,15 @@ class Flow:
 
     def renew(self) -> None:
         """Begin a new epoch when this one is long; called by the poller, and before the flow catches up."""
-        given, folder = self.reader.given if self.reader is not None else None, self._context.state.flow(self.plan.id)
-        if (
-            given is None
-            or self.state != RUNNING
-            or not is_over(self._context.store, self.plan.id, self._epoch, folder)
-        ):
+        store, folder = self._context.store, self._context.state.flow(self.plan.id)
+        given = self.reader.given if self.reader is not None else None
+        if given is None or self.state != RUNNING or not is_over(store, self.plan.id, self._epoch, folder):
             return
         try:
             with self._gate, self._turn:
                 if self._query is not None and self._query.isActive:
                     self._query.stop()
-                self._epoch = begin_anew(self._context.store, self.plan.id, folder, given)
+                self._epoch = begin_anew(store, self.plan.id, folder, given)
             if self.goes_on:
                 self._start(once=False)
         except Exception as error:
