@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millpond.contracts.table import TableSpec
@@ -61,6 +61,9 @@ def outcome(work: Any) -> Any:
 
 
 @given(column=st.sampled_from(list(TYPES)), value=anything)
+@example(column="z", value=dt.datetime(2000, 1, 1, fold=1))
+@example(column="n", value=dt.datetime(2000, 1, 1, fold=1))
+@example(column="z", value=dt.datetime(2000, 1, 1, fold=1, tzinfo=dt.UTC))
 def test_a_value_alone_is_stored_as_it_is_among_others(column: str, value: Any) -> None:
     store = open_store(None)
     alone, together, updated = (store.create(TableSpec(name, SCHEMA)) for name in ("alone", "together", "updated"))

@@ -137,13 +137,18 @@ def _exact_decimal(precision: int, scale: int) -> Callable[[Any], Decimal]:
 def _exact_moment(value: Any) -> dt.datetime:
     if type(value) is not dt.datetime:
         raise ValueError
-    return value.replace(tzinfo=_UTC) if value.tzinfo is None else value.astimezone(_UTC)
+    return _unfolded(value.replace(tzinfo=_UTC) if value.tzinfo is None else value.astimezone(_UTC))
 
 
 def _exact_local(value: Any) -> dt.datetime:
     if type(value) is not dt.datetime or value.tzinfo is not None:
         raise ValueError
-    return value
+    return _unfolded(value)
+
+
+def _unfolded(value: dt.datetime) -> dt.datetime:
+    """Neither UTC nor a time without a zone has an hour twice."""
+    return value.replace(fold=0) if value.fold else value
 
 
 def _exact_text(value: Any) -> str:
