@@ -64,6 +64,9 @@ def outcome(work: Any) -> Any:
 @example(column="z", value=dt.datetime(2000, 1, 1, fold=1))
 @example(column="n", value=dt.datetime(2000, 1, 1, fold=1))
 @example(column="z", value=dt.datetime(2000, 1, 1, fold=1, tzinfo=dt.UTC))
+@example(column="i", value=Decimal("sNaN"))
+@example(column="d", value=Decimal("sNaN"))
+@example(column="m", value=Decimal("sNaN"))
 def test_a_value_alone_is_stored_as_it_is_among_others(column: str, value: Any) -> None:
     store = open_store(None)
     alone, together, updated = (store.create(TableSpec(name, SCHEMA)) for name in ("alone", "together", "updated"))

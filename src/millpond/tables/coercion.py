@@ -159,7 +159,7 @@ def _to_int(value: Any, bits: int) -> int:
     number = _number_of_numpy(value)
     if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
         raise _Refused(value)
-    if not math.isfinite(number):
+    if not (number.is_finite() if isinstance(number, Decimal) else math.isfinite(number)):
         raise _Refused(value)
     whole = int(number)
     if not -(1 << bits) <= whole < (1 << bits):
@@ -171,7 +171,8 @@ def _to_float(value: Any) -> float:
     number = _number_of_numpy(value)
     if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
         raise _Refused(value)
-    return float(number)
+    # A signaling NaN is no number for Python either.
+    return _refuse(value) if isinstance(number, Decimal) and number.is_snan() else float(number)
 
 
 def _to_decimal(value: Any, precision: int, scale: int) -> Decimal:
