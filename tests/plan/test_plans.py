@@ -1,11 +1,14 @@
 """Plans of right files: what drives what, in which order, and which query runs."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from tests.plan.planning import HEAD, plan_of
 
 from millpond.contracts.source import Mode
 from millpond.plan.model import AccessKind, Plan, Step, StepKind, TableKind, TablePlan
+from millpond.runtime.planning import plan_text
 from millpond.sql.spark import render
 
 
@@ -397,3 +400,20 @@ def test_a_stream_with_other_options_keeps_its_watermark() -> None:
     flow = next(flow for flow in plan.flows if flow.steps[0].target == "w")
     assert flow.watermark is not None
     assert str(flow.watermark.column) == "ts"
+
+
+def test_the_pace_of_a_source_is_no_part_of_its_name_unless_two_paces_stand_side_by_side(tmp_path: Path) -> None:
+    quick, slow = ("'watch.interval' = '10ms'", "'watch.interval' = '10s'")
+    text = "CREATE TABLE t{0} (a INT); INSERT INTO t{0} SELECT a FROM 'file:in.jsonl' {1};"
+    (tmp_path / "in.jsonl").write_text('{"a": 1}\n')
+
+    def ids(*options: str) -> list[str]:
+        script = " ".join(text.format(n, f"WITH ({o})" if o else "") for n, o in enumerate(options))
+        return [flow.id for flow in plan_text(script, base=tmp_path).flows]
+
+    (plain,) = ids("")
+    assert ids(quick) == [plain]
+    assert ids("", "") == [plain]
+    assert ids("'format' = 'json'") != [plain]
+    first, second = ids(quick, slow)
+    assert first == plain != second

@@ -84,7 +84,8 @@ def test_what_is_not_changed_keeps_its_rows_and_goes_on_where_it_was(edited: Edi
     assert [json.loads(line)["n"] for line in sink_lines(edited.folder / "out")] == [3, 5]
     assert [json.loads(line)["id"] for line in sink_lines(edited.folder / "every")] == [4, 5]
     edited.trade("40")
-    assert edited.run(TRADES, EVERY.replace("every", "other"), OUT, BIG, TIERS, USERS, TOTALS) == ["MP811"]
+    patient = TRADES.replace(";", " WITH ('file.wait.timeout' = '1s', 'max.rows.per.batch' = '10');")
+    assert edited.run(patient, EVERY.replace("every", "other"), OUT, BIG, TIERS, USERS, TOTALS) == ["MP811"]
     assert [json.loads(line)["id"] for line in sink_lines(edited.folder / "other")] == [6]
     assert edited.rows("SELECT n FROM totals") == [{"n": 4}]
     flows = [(row["name"], row["state"], row["statements"]) for row in edited.rows("SHOW FLOWS")]

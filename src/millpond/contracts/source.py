@@ -223,6 +223,9 @@ class SourcePlugin:
     discover: Callable[[SourceSpec], Found] | None = None
     open_stream: Callable[[SourceSpec, Path], StreamReader] | None = None
     open_table: Callable[[SourceSpec, Path], TableReader] | None = None
+    # Options that say when and how fast it is read, not what: a change of them is no new source. A name that ends in
+    # `.*` stands for every name that starts so.
+    pace: tuple[str, ...] = ()
     # How long a source that is not there is looked for; None: it is there, or it fails.
     patience: Callable[[SourceSpec], Patience] | None = None
     # For a source on the network: columns by looking at it when the app runs, and making sure of it before a flow

@@ -92,8 +92,10 @@ class Sources:
         values = self._values(uri, plugin, request)
         if self._findings.errors > before:
             return None
-        identity = _identity(uri, request, plugin.options)
-        id_ = self._by_shape.setdefault((identity.read, request.columns, _delay(request.watermark)), identity.id)
+        identity = _identity(uri, request, plugin)
+        # Beside another one that is read at another pace, the pace is part of the name.
+        free = identity.id if identity.id not in self._opened else identity.id_with_pace
+        id_ = self._by_shape.setdefault((identity.read, request.columns, _delay(request.watermark)), free)
         if id_ not in self._opened:
             self._opened[id_] = self._make(id_, uri, plugin, values, request)
         return self._opened[id_]
@@ -223,17 +225,26 @@ class _Identity:
 
     read: str
     id: str
+    id_with_pace: str
 
 
-def _identity(uri: Uri, request: SourceRequest, options: tuple[Option, ...]) -> _Identity:
+def _identity(uri: Uri, request: SourceRequest, plugin: SourcePlugin) -> _Identity:
     """The same whatever else the file says. A declared shape belongs to its stream, so its name is part of the id;
-    secrets are left out: a new password is no new source."""
-    public = sorted((e.name, e.value) for e in request.entries if not _secret(e.name, options))
-    read = json.dumps([uri.shown, public, "table" if request.as_table else "stream"])
+    secrets are left out, a new password is no new source, and so is the pace."""
+    public = sorted((e.name, e.value) for e in request.entries if not _secret(e.name, plugin.options))
+    what = [entry for entry in public if not _is_pace(entry[0], plugin)]
+    use = "table" if request.as_table else "stream"
+    read, named = json.dumps([uri.shown, public, use]), json.dumps([uri.shown, what, use])
     shaped = request.columns is not None or request.watermark is not None
     owner = request.name if request.name and shaped else ""
     readable = slug(owner or _shown_name(uri)) or uri.scheme
-    return _Identity(read, f"{readable}_{short_hash(owner.lower() + read)}")
+    ids = [f"{readable}_{short_hash(owner.lower() + text)}" for text in (named, read)]
+    return _Identity(read, *ids)
+
+
+def _is_pace(name: str, plugin: SourcePlugin) -> bool:
+    starts = tuple(p.removesuffix("*") for p in plugin.pace if p.endswith("*"))
+    return name in plugin.pace or (bool(starts) and name.startswith(starts))
 
 
 def _delay(watermark: Watermark | None) -> tuple[str, int] | None:

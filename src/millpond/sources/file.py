@@ -102,6 +102,7 @@ PLUGIN = SourcePlugin(
     discover=discover,
     open_stream=open_stream,
     open_table=open_table,
+    pace=("watch.interval", "watch.debounce", "file.*", "bulk.*", "sample.rows", "max.rows.per.batch"),
     patience=patience,
     validate=validate,
 )

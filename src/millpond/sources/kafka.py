@@ -139,6 +139,7 @@ PLUGIN = SourcePlugin(
     counts_every_record=True,
     open_stream=open_stream,
     sample=sample,
+    pace=("topic.*", "bulk.*", "sample.rows", "max.rows.per.batch"),
     patience=patience,
     require=require,
     validate=validate,
