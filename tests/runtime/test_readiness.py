@@ -155,3 +155,16 @@ def test_a_policy_counts_when_the_time_is_over_and_at_once_for_a_table_that_is_l
 def test_a_watched_table_that_failed_is_waited_for(judge: Callable[..., Any]) -> None:
     running, readiness = judge("wait", Clock(), comes_again=True)
     assert verdict(running, readiness, FAILED) is False
+
+
+@pytest.mark.spark
+def test_a_watched_table_is_stale_while_its_file_is_gone_and_stays_usable(folder: Path, spark: Any) -> None:
+    bring(folder)
+    text = "CREATE TABLE users AS SELECT * FROM 'file:users.csv' WITH ('watch' = 'true', 'watch.interval' = '20ms');"
+    (folder / "app.sql").write_text(text)
+    with mp.App(folder / "app.sql", spark=spark) as app:
+        (folder / "users.csv").rename(folder / "away.csv")
+        eventually(lambda: states(app, "TABLES")["users"] == "stale")
+        assert app.query("SELECT tier FROM users").rows() == [{"tier": "GOLD"}]
+        (folder / "away.csv").rename(folder / "users.csv")
+        eventually(lambda: states(app, "TABLES")["users"] == "ready")
