@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from millpond.contracts.sink import Mark, Sink
@@ -17,13 +19,19 @@ class MeasuredSink:
         self.takes_arrow = sink.takes_arrow
 
     def stage(self, rows: Any, mark: Mark) -> dict[str, Any] | None:
-        return self._sink.stage(rows, mark)
+        # What prints has no second step.
+        with self._counted():
+            return self._sink.stage(rows, mark)
 
     def publish(self, staged: dict[str, Any]) -> None:
+        with self._counted():
+            self._sink.publish(staged)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
         before = self._sink.rows_written()
-        self._sink.publish(staged)
-        rows = self._sink.rows_written() - before
-        if rows:
+        yield
+        if rows := self._sink.rows_written() - before:
             self.meter.add(rows)
 
     def discard(self) -> None:

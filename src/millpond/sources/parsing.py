@@ -31,6 +31,8 @@ _JSON_OPTIONS = {
 }
 # What an empty field becomes before it becomes NULL; it cannot be typed.
 _NO_TEXT = "\x01\x02"
+# What Spark makes of a number with a fraction or exponent where text is wanted.
+_INEXACT = r'^(-?[0-9]+\.[0-9]+(E-?[0-9]+)?|"-?Infinity")$'
 # How much of a wrong value a reason shows.
 SHOWN_CHARACTERS = 100
 NOT_UTF8 = "the text is not UTF-8; if it has another encoding, say so by 'encoding'"
@@ -54,12 +56,13 @@ def parse_json(raw: DataFrame, columns: Schema, kept: Sequence[str]) -> DataFram
 def _slow(columns: Schema) -> SparkColumn:
     """What a record needs that Spark could not read as it stands: the row with its names spelled as declared, and all
     its fields as texts; NULL for a record that is fine."""
-    misspelt = _misspelt(columns)
+    misspelt, inexact = _misspelt(columns), _inexact(columns)
     text = F.when(misspelt, _spelt_right(columns)).otherwise(F.col(_TEXT))
+    text = F.when(inexact, _with_quoted_numbers(text, columns)).otherwise(text)
     row = F.from_json(text, _with_corrupt(table_ddl(columns)), _JSON_OPTIONS)
     texts = F.from_json(text, _with_corrupt(", ".join(f"{quoted(c.name)} STRING" for c in columns)), _JSON_OPTIONS)
     parts = [text.alias("text"), row.alias("row"), F.when(row.getField(_CORRUPT).isNotNull(), texts).alias("texts")]
-    return F.when(_field(_ROW, _CORRUPT).isNotNull() | misspelt, F.struct(*parts))
+    return F.when(_field(_ROW, _CORRUPT).isNotNull() | misspelt | inexact, F.struct(*parts))
 
 
 def _json_value(column: Column) -> SparkColumn:
@@ -158,6 +161,23 @@ def _spelt_right(columns: Schema) -> SparkColumn:
         replacement = f'"{column.name}"$1:'.replace("\\", "\\\\")
         text = F.regexp_replace(text, pattern, replacement)
     return text
+
+
+def _inexact(columns: Schema) -> SparkColumn:
+    """Whether a text may have been a number with a fraction or exponent, which Spark writes in its own way."""
+    inexact = F.lit(False)
+    for column in columns:
+        if pa.types.is_string(column.type):
+            value = _field(_ROW, column.name)
+            inexact = inexact | F.coalesce(value.rlike(_INEXACT), F.lit(False))
+    return inexact
+
+
+def _with_quoted_numbers(text: SparkColumn, columns: Schema) -> SparkColumn:
+    """JSON with the numbers of text columns in quotes, as they stand. Inside of a string a quote has a backslash before
+    it, so that the pattern finds names only."""
+    names = "|".join(_regex_quoted(c.name) for c in columns if pa.types.is_string(c.type))
+    return F.regexp_replace(text, rf'"({names})"(\s*:\s*)(-?[0-9][0-9.eE+-]*)', '"$1"$2"$3"') if names else text
 
 
 def _regex_quoted(text: str) -> str:

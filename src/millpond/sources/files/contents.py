@@ -24,6 +24,7 @@ from millpond.contracts.source import (
 from millpond.errors import SourceError
 from millpond.schema import Schema
 from millpond.sources.files.formats import FileFormat, is_compressed
+from millpond.sources.files.headers import check_header
 from millpond.sources.files.quick import parsed, quick_parser
 from millpond.sources.files.reading import Reading, Tail, layout_of, pieces, read_header
 from millpond.sources.files.records import feed_schema, parsed_batch, unparsed_batch
@@ -101,6 +102,8 @@ class TextContents:
 
     def opening(self, path: Path, tail: Tail) -> Opening | None:
         if is_compressed(path) and not is_whole_gzip(path):
+            if tail is Tail.TAKE:
+                raise cut_off(path)
             return None
         if not self.form.byte_wise and tail is Tail.LEAVE:
             return None
@@ -191,19 +194,10 @@ def shaped_arrow(rows: pa.Table, columns: Schema) -> pa.Table:
     return pa.Table.from_arrays(found, names=[*columns.names, *kept])
 
 
-def check_header(names: Sequence[str], columns: Schema, path: Path) -> None:
-    """MP503 when a declared column is not in a CSV file, or is there twice."""
-    lowered = [name.lower() for name in names]
-    absent = [c.name for c in columns if c.name.lower() not in lowered]
-    if absent:
-        columns_are = ", ".join(repr(name) for name in absent)
-        message = f"'{path}' has no column {columns_are}."
-        hint = f"Its header names: {', '.join(names)}. Correct the declared columns, or WITH ('header' = 'false')."
-        raise SourceError("MP503", message, hint=hint)
-    twice = [c.name for c in columns if lowered.count(c.name.lower()) > 1 and list(names).count(c.name) != 1]
-    if twice:
-        message = f"'{path}' has the column '{twice[0]}' twice."
-        raise SourceError("MP503", message, hint="Name each column of the header once.")
+def cut_off(path: Path) -> SourceError:
+    """MP502 for a compressed file whose end is missing."""
+    hint = "It is read when it is whole: copy or write it again, best under another name that is changed at the end."
+    return SourceError("MP502", f"'{path}' is cut off: the end of the compressed file is missing.", hint=hint)
 
 
 def is_whole_gzip(path: Path) -> bool:

@@ -16,14 +16,19 @@ from millpond.errors import SourceError
 from millpond.schema import TIMESTAMP, Column, Schema
 from millpond.sources.files.formats import FileFormat
 from millpond.sources.files.guessing import Guess, csv_guess, json_guess
+from millpond.sources.files.headers import check_header
 from millpond.sources.files.looking import Where, unreadable
 from millpond.sources.files.reading import Reading, Tail, fields, layout_of, pieces, read_header
 from millpond.sources.files.telling import UNTOLD, form_of
 
+# Of how many files the names are checked before the app runs.
+CHECKED_FILES = 100
+
 
 def discover_columns(spec: SourceSpec) -> Found:
-    """The columns of a source's files, from their first `sample.rows` records in the order of arrival. Raises only for
-    files that are there and cannot be understood: MP502, MP505, MP508."""
+    """The columns of a source's files, from their first `sample.rows` records in the order of arrival; declared ones
+    are looked for in the files that name theirs. Raises only for files that are there and cannot be understood, or lack
+    a declared column: MP502, MP503, MP505, MP508."""
     where = Where.of(spec)
     if not where.there():
         return Found(missing=True, detail=f"there is nothing at {where.path}")
@@ -32,10 +37,24 @@ def discover_columns(spec: SourceSpec) -> Found:
     if not files or form.name == UNTOLD:
         return Found(detail=f"{where.path} is empty")
     try:
+        if spec.columns is not None:
+            for path in files[:CHECKED_FILES]:
+                _check_names(path, form, spec.columns)
+            return Found(columns=spec.columns)
         columns = _parquet(files[0]) if form.name == "parquet" else _sampled(files, form, spec)
     except (OSError, UnicodeError) as error:
         raise unreadable(spec.shown, error) from error
     return Found(columns=columns, detail="" if columns else f"{where.path} holds no records")
+
+
+def _check_names(path: Path, form: FileFormat, declared: Schema) -> None:
+    """MP503 when a file names its columns and a declared one is not among them."""
+    if form.name == "parquet":
+        check_header(_parquet(path).names, declared, path)
+    elif form.name == "csv" and form.header:
+        header = read_header(path, form, Tail.LEAVE)
+        if header is not None:
+            check_header(header.names, declared, path)
 
 
 def _sampled(files: list[Path], form: FileFormat, spec: SourceSpec) -> Schema | None:

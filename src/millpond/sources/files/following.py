@@ -20,7 +20,8 @@ from millpond.errors import Problem, Severity, SourceError
 from millpond.sources.feed import FILES_MAX, Feed, is_marked
 from millpond.sources.files.batching import Batching, Kind
 from millpond.sources.files.choosing import contents_of, settled
-from millpond.sources.files.contents import Chunk, Contents, Opening
+from millpond.sources.files.contents import Chunk, Contents, Opening, cut_off
+from millpond.sources.files.formats import is_compressed
 from millpond.sources.files.letters import again, originals
 from millpond.sources.files.looking import Where, require, unreadable
 from millpond.sources.files.positions import HEAD_BYTES, Fate, Position, Positions, Seen, head_of
@@ -220,8 +221,13 @@ class FileStream:
         return not self._contents.is_whole(Path(known.path)) and known.position >= known.size
 
     def _opening(self, file: Seen, tail: Tail) -> Opening | None:
+        path = Path(file.path)
         try:
-            return self._contents.opening(Path(file.path), tail)
+            opening = self._contents.opening(path, tail)
+            if opening is None and tail is not Tail.LEAVE and is_compressed(path) and file.size:
+                # It may still be written; that it was not read must not go unsaid.
+                self._complain(file, cut_off(path))
+            return opening
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import gzip
 import os
 from dataclasses import dataclass
 from itertools import repeat
@@ -114,5 +115,8 @@ def unreadable(shown: str, error: OSError | UnicodeError) -> SourceError:
     if isinstance(error, UnicodeError):
         hint = "Say how it is written, such as WITH ('encoding' = 'latin-1')."
         return SourceError("MP502", f"'{shown}' is not text in the encoding expected: {error}.", hint=hint)
+    if isinstance(error, gzip.BadGzipFile):
+        hint = "Compress it again, or take .gz off its name."
+        return SourceError("MP502", f"'{shown}' is not a gzip file: {error}.", hint=hint)
     hint = "Check the permissions of the file and of the folders above it."
     return SourceError("MP502", f"'{shown}' cannot be read: {error.strerror or error}.", hint=hint)

@@ -15,7 +15,8 @@ from millpond.contracts.source import BAD, RAW
 from millpond.errors import SourceError
 from millpond.rendering import json_lines
 from millpond.schema import Schema, type_name
-from millpond.sources.files.contents import Chunk, Opening, check_header, shaped, shaped_arrow
+from millpond.sources.files.contents import Chunk, Opening, shaped, shaped_arrow
+from millpond.sources.files.headers import check_header
 from millpond.sources.files.reading import Tail
 from millpond.sources.files.records import PLACE, place_columns
 

@@ -100,8 +100,9 @@ def layout_of(path: Path, form: FileFormat) -> str | None:
 @contextmanager
 def opened(path: Path, form: FileFormat, position: int) -> Iterator[tuple[Readable, int]]:
     """A file's bytes, decompressed, standing at a position (behind the byte order mark at the start), and that
-    position. The bytes are of the file's own encoding where newlines can be told in it, else UTF-8."""
-    with gzip.open(path, "rb") if is_compressed(path) else path.open("rb") as file:
+    position. The bytes are of the file's own encoding where newlines can be told in it, else UTF-8. A compressed file
+    that is cut off ends where it is cut."""
+    with _Unzipped(path) if is_compressed(path) else path.open("rb") as file:
         if not form.byte_wise:
             transcoded = _Transcoded(file, form.encoding)
             _skip(transcoded, position)
@@ -304,6 +305,32 @@ def is_json(data: bytes) -> bool:
         return isinstance(json.loads(data), dict)
     except ValueError:
         return False
+
+
+class _Unzipped(gzip.GzipFile):
+    """A compressed file as far as it goes: whoever needs all of it asks before whether it is whole."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "rb")
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = bytearray()
+        wanted = -1 if size is None else size
+        while wanted < 0 or len(found) < wanted:
+            try:
+                more = self.read1(wanted - len(found) if wanted >= 0 else PIECE_BYTES)
+            except EOFError:
+                break
+            if not more:
+                break
+            found += more
+        return bytes(found)
+
+    def peek(self, n: int) -> bytes:
+        try:
+            return super().peek(n)
+        except EOFError:
+            return b""
 
 
 class _Limited:

@@ -1,0 +1,24 @@
+"""The names that a file gives its columns, beside the declared ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from millpond.errors import SourceError
+from millpond.schema import Schema
+
+
+def check_header(names: Sequence[str], columns: Schema, path: Path) -> None:
+    """MP503 when a declared column is not in a CSV file, or is there twice."""
+    lowered = [name.lower() for name in names]
+    absent = [c.name for c in columns if c.name.lower() not in lowered]
+    if absent:
+        columns_are = ", ".join(repr(name) for name in absent)
+        message = f"'{path}' has no column {columns_are}."
+        hint = f"Its header names: {', '.join(names)}. Correct the declared columns, or WITH ('header' = 'false')."
+        raise SourceError("MP503", message, hint=hint)
+    twice = [c.name for c in columns if lowered.count(c.name.lower()) > 1 and list(names).count(c.name) != 1]
+    if twice:
+        message = f"'{path}' has the column '{twice[0]}' twice."
+        raise SourceError("MP503", message, hint="Name each column of the header once.")

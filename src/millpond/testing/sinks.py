@@ -1,0 +1,111 @@
+"""The contract suite of sinks: subclass SinkContract, say how its rows are read back, and pytest runs every promise.
+
+What is promised of a replay depends on the guarantee that the plug-in states. The fixture `spark` is a Spark session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
+from millpond.options import Given, complete, read_options
+from millpond.registry import find
+from millpond.uris import parse_uri
+
+pytestmark = pytest.mark.spark
+
+EXACTLY_ONCE = "exactly once"
+FIRST, SECOND = Mark("flow", 0, 1), Mark("flow", 1, 1)
+
+
+class SinkContract:
+    """Rows are staged before a commit and published after it; whatever dies in between, they are there in the end."""
+
+    uri = ""
+    options: Mapping[str, str] = {}
+
+    @pytest.fixture(autouse=True)
+    def _prepared(self, tmp_path: Path, spark: Any) -> None:
+        self.folder, self.spark = tmp_path, spark
+        self.set_up()
+
+    def set_up(self) -> None:
+        """Make the place that rows go to, empty."""
+
+    def numbers(self) -> list[int]:
+        """The column `n` of all rows that a reader of the sink sees now, in the order of the sink."""
+        raise NotImplementedError
+
+    @property
+    def plugin(self) -> SinkPlugin:
+        found: SinkPlugin = find("sink", parse_uri(self.uri).scheme)
+        return found
+
+    def open(self) -> Sink:
+        """The sink as a (re)start of an app opens it."""
+        assert self.plugin.open is not None
+        given = [Given(name, value) for name, value in self.options.items()]
+        values = complete(read_options(given, self.plugin.options, "test"), self.plugin.options, {})
+        return self.plugin.open(SinkSpec("contract", parse_uri(self.uri), values, self.folder))
+
+    def rows(self, *numbers: int) -> Any:
+        return self.spark.createDataFrame([(n, f"x{n}") for n in numbers], "n BIGINT, text STRING").coalesce(1)
+
+    def test_rows_are_there_when_they_are_published_and_not_before(self) -> None:
+        sink = self.open()
+        staged = sink.stage(self.rows(1, 2), FIRST)
+        if self.plugin.guarantee == EXACTLY_ONCE:
+            assert self.numbers() == []
+        if staged is not None:
+            sink.publish(staged)
+        assert self.numbers() == [1, 2]
+        assert sink.rows_written() == 2
+
+    def test_batches_follow_each_other(self) -> None:
+        sink = self.open()
+        for mark, numbers in ((FIRST, (1, 2)), (SECOND, (3,))):
+            staged = sink.stage(self.rows(*numbers), mark)
+            if staged is not None:
+                sink.publish(staged)
+        assert self.numbers() == [1, 2, 3]
+
+    def test_a_publish_that_comes_again_after_a_crash_loses_nothing(self) -> None:
+        staged = self.open().stage(self.rows(1, 2), FIRST)
+        if staged is None:
+            assert self.numbers() == [1, 2]
+            return
+        self.open().publish(staged)
+        self.open().publish(staged)
+        found = self.numbers()
+        assert sorted(set(found)) == [1, 2]
+        assert self.plugin.guarantee != EXACTLY_ONCE or found == [1, 2]
+
+    def test_staging_again_replaces_what_the_first_try_left(self) -> None:
+        self.open().stage(self.rows(7, 8), FIRST)
+        sink = self.open()
+        staged = sink.stage(self.rows(1), FIRST)
+        if staged is not None:
+            sink.publish(staged)
+        assert self.plugin.guarantee != EXACTLY_ONCE or self.numbers() == [1]
+        assert self.numbers()[-1] == 1
+
+    def test_what_no_commit_knows_of_is_discarded(self) -> None:
+        self.open().stage(self.rows(7, 8), FIRST)
+        sink = self.open()
+        sink.discard()
+        staged = sink.stage(self.rows(1), SECOND)
+        if staged is not None:
+            sink.publish(staged)
+        assert self.plugin.guarantee != EXACTLY_ONCE or self.numbers() == [1]
+
+    def test_a_result_without_rows_is_nothing(self) -> None:
+        sink = self.open()
+        staged = sink.stage(self.rows(), FIRST)
+        if staged is not None:
+            sink.publish(staged)
+        assert self.numbers() == []
+        assert sink.rows_written() == 0
