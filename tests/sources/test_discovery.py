@@ -13,6 +13,7 @@ from millpond.contracts.source import Found
 from millpond.errors import SourceError
 from millpond.schema import type_name
 from millpond.sources.file import PLUGIN
+from millpond.sources.files.discovery import discover_columns
 
 
 @pytest.fixture
@@ -191,3 +192,19 @@ def test_a_wrong_uri_or_option_is_told(
 
     assert PLUGIN.validate is not None
     assert wrong in str(PLUGIN.validate(replace(made, uri=parse_uri(uri))))
+
+
+@pytest.mark.parametrize("share", [0.5, 0.02])
+def test_a_cut_off_compressed_file_shows_the_columns_it_has_so_far(discover: Any, data: Path, share: float) -> None:
+    whole = gzip.compress(b"k,v\n" + b"".join(b"%d,x%d\n" % (n, n * 7919 % 100_003) for n in range(20_000)))
+    (data / "a.csv.gz").write_bytes(whole[: int(len(whole) * share)])
+    found = discover("file://./a.csv.gz").columns
+    assert found is not None
+    assert found.names == ("k", "v")
+
+
+def test_declared_columns_are_looked_for_in_the_header(spec: Any, data: Path) -> None:
+    (data / "a.csv").write_text("k,v\n1,2\n")
+    assert discover_columns(spec("file://./a.csv", {"V": "INT"})).columns is not None
+    with pytest.raises(SourceError, match=r"MP503.*no column 'w'"):
+        discover_columns(spec("file://./a.csv", {"k": "INT", "w": "INT"}))

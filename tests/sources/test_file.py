@@ -226,3 +226,18 @@ def test_a_missing_file_can_be_created_empty(spec: Any, data: Path, state: Path)
     assert (data / "new" / "a.csv").read_bytes() == b""
     PLUGIN.open_table(spec("file://./folder", {"k": "INT"}, file_create_empty="true"), state)
     assert (data / "folder").is_dir()
+
+
+def test_a_table_of_a_cut_off_file_is_an_error_that_says_so(spec: Any, data: Path, state: Path) -> None:
+    (data / "a.csv.gz").write_bytes(gzip.compress(b"k\n" + b"1\n" * 1000)[:-4])
+    with pytest.raises(SourceError, match=r"MP502.*is cut off"):
+        FileTable(spec("file://./a.csv.gz", {"k": "INT"}), state).read(lambda: None)  # type: ignore[arg-type,return-value]
+
+
+def test_files_that_arrow_reads_need_no_spark(spec: Any, data: Path, state: Path) -> None:
+    (data / "a.csv").write_text("k,v\n1,x\n2,\n")
+    records = FileTable(spec("file://./a.csv", {"k": "INT", "v": "STRING"}), state).read(lambda: pytest.fail("Spark"))
+    assert records.select(["k", "v", "_offset"]).to_pylist() == [
+        {"k": 1, "v": "x", "_offset": 4},
+        {"k": 2, "v": None, "_offset": 8},
+    ]

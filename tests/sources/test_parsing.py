@@ -212,3 +212,10 @@ def test_one_column_alone_can_be_read(spark: Any) -> None:
     found = csv_outcomes(spark, schema_of(a="INT"), "a", "1\n", "x\n", '""\n')
     assert found[0] == ({"a": 1}, None)
     assert found[1][1] == "column 'a': 'x' is not an INT"
+
+
+def test_a_number_where_text_is_wanted_stays_as_it_is_written(spark: Any) -> None:
+    columns = schema_of(s="STRING", d="DOUBLE")
+    written = ["1.10", "-0.50e+3", "1e400", '"1.50"', "12345678901234567890.10"]
+    found = json_outcomes(spark, columns, *(f'{{"s" : {text}, "d": 1.10}}' for text in written))
+    assert found == [({"s": text.strip('"'), "d": 1.1}, None) for text in written]
