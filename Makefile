@@ -32,7 +32,7 @@ bench: system $(READY)  ## Run the benchmarks and print their figures
 chart: system $(READY)  ## Draw how tables grow, up to ten million rows, into docs/
 	@$(BIN)/python bench/tables.py --chart docs/growth.png
 
-soak: system $(READY)  ## Run the crash tests a hundred times over, and readers beside a writer for a minute
+soak: system $(READY)  ## Run the crash tests a hundred times over, and the largest batches, and readers beside a writer for a minute
 	@MILLPOND_SOAK=1 $(BIN)/python -m pytest -k "crash or kill or readers_never"
 
 docs: $(READY)  ## Write the generated parts of docs/ anew

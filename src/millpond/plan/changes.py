@@ -17,6 +17,7 @@ from millpond.plan.naming import counted, name_outputs, rename_outputs
 from millpond.plan.relations import StatementRelations
 from millpond.plan.scope import Item, Scope
 from millpond.plan.typed import as_expression
+from millpond.plan.unions import as_distinct
 from millpond.plan.with_clauses import Clauses, read_clauses
 from millpond.redact import redact
 from millpond.schema import Schema
@@ -46,7 +47,7 @@ class Target:
 
 def plan_select(statement: Select, context: Context) -> Planned:
     """A bare SELECT prints its rows."""
-    tree = statement.query.copy()
+    tree = as_distinct(statement.query.copy(), context.catalog)
     clauses = read_clauses(statement, tree, context.catalog, context.findings)
     bound = rename_outputs(_bind(tree, clauses, context))
     sink = context.sinks.terminal(statement.place)
@@ -71,6 +72,7 @@ def _groups_name(statement: Insert | Upsert | Select, bound: BoundQuery, context
 def plan_insert(statement: Insert | Upsert, context: Context) -> Planned:
     """INSERT or UPSERT, of rows or of a query."""
     tree = _source_query(statement)
+    tree = as_distinct(tree, context.catalog) if tree is not None else None
     clauses = read_clauses(statement, tree, context.catalog, context.findings)
     target = _target(statement.target, clauses, context)
     columns = _columns(statement, target, context)

@@ -11,7 +11,7 @@ from millpond import registry
 from millpond.errors import MillpondError, Place, Problem, Severity
 from millpond.plan.absent import DEFAULTS, NULLS
 from millpond.plan.functions import has_aggregate
-from millpond.plan.model import Plan, Step, StepKind
+from millpond.plan.model import Plan, Step
 from millpond.sql import nodes
 from millpond.sql.statements import Upsert
 
@@ -57,26 +57,11 @@ def _is_plain(query: exp.Query, condition: exp.Expr) -> bool:
     return isinstance(query, exp.Select) and not _folds(query) and condition.find(exp.Select) is None
 
 
-def _other_aggregates(plan: Plan) -> Iterator[tuple[Place, str]]:
-    for step in _steps(plan):
-        changes = step.kind in (StepKind.UPDATE, StepKind.DELETE)
-        if step.aggregate is None and not changes and _folds(step.query):
-            yield step.place, _why_no_aggregate(step.query)
-
-
 def _folds(query: exp.Query) -> bool:
     if not isinstance(query, exp.Select):
         return isinstance(query, exp.SetOperation) and bool(query.args.get("distinct"))
     grouped = query.args.get("group") is not None or query.args.get("distinct") is not None
     return grouped or any(has_aggregate(e) for e in query.expressions)
-
-
-def _why_no_aggregate(query: exp.Query) -> str:
-    if isinstance(query, exp.SetOperation):
-        return "UNION without ALL over a stream"
-    if query.args.get("distinct"):
-        return "DISTINCT of groups over a stream"
-    return "GROUP BY with ROLLUP, CUBE or GROUPING SETS over a stream"
 
 
 def _stream_joins(plan: Plan) -> Iterator[tuple[Place, str]]:
@@ -153,7 +138,6 @@ def _starts_from_batch(select: exp.Select) -> bool:
 
 NOT_YET = (
     NotYet("UPSERT ... ON with aggregates, subqueries or VALUES", _upserts_on),
-    NotYet("other aggregates over streams", _other_aggregates),
     NotYet("some stream-stream joins", _stream_joins),
     NotYet("wildcard paths", _paths),
     NotYet("sources", _sources),

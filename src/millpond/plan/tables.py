@@ -30,6 +30,7 @@ from millpond.plan.refresh import plan_refresh
 from millpond.plan.relations import StatementRelations
 from millpond.plan.sources import short_hash
 from millpond.plan.table_options import READ_THROUGH, check_options
+from millpond.plan.unions import as_distinct
 from millpond.plan.with_clauses import Clauses, read_clauses
 from millpond.schema import Schema
 from millpond.sql.statements import CreateTable, Name
@@ -39,7 +40,7 @@ from millpond.suggest import did_you_mean
 def define_table(statement: CreateTable, context: Context) -> Relation:
     """The relation that a CREATE TABLE declares, its plan and, over a stream, its step."""
     if statement.query is not None:
-        return _as_select(statement, statement.query.copy(), context)
+        return _as_select(statement, as_distinct(statement.query.copy(), context.catalog), context)
     clauses = read_clauses(statement, None, context.catalog, context.findings)
     columns = declared_schema(statement.columns or (), context, f"Table '{statement.name}'")
     key = _declared_key(statement, columns, context)

@@ -1,0 +1,48 @@
+"""Groups over a stream are kept one by one: an event is in one of them, and no group depends on the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from millpond.errors import Problem
+from millpond.plan.checks.subject import Subject
+from millpond.plan.checks.table_changes import CHANGES
+from millpond.plan.context import Planned
+from millpond.plan.model import BATCH
+
+
+def check(subject: Subject) -> Iterator[Problem]:
+    for planned, select in subject.selects():
+        if not select.streams or any(d.startswith(CHANGES) for d in planned.drivers):
+            continue
+        group = select.node.args.get("group")
+        sets = group.find(exp.Rollup, exp.Cube, exp.GroupingSets) if group is not None else None
+        if sets is not None:
+            word = {exp.Rollup: "ROLLUP", exp.Cube: "CUBE"}.get(type(sets), "GROUPING SETS")
+            message = f"{word} cannot be kept over a stream: one event would be in several groups."
+            hint = f"Keep the finest groups in a table, and put {word} in a view over it."
+            yield subject.problem("MP220", message, subject.at(sets, planned.statement.place), hint)
+        elif select.grouped and select.node.args.get("distinct") is not None:
+            message = "DISTINCT of groups cannot be kept over a stream: a group changes with every batch."
+            hint = "Keep the groups in a table, and put DISTINCT in a view over it."
+            yield subject.problem("MP220", message, planned.statement.place, hint)
+    for planned in subject.planned:
+        if planned.bound is None or any(d.startswith(CHANGES) for d in planned.drivers):
+            continue
+        for operation in planned.bound.query.find_all(exp.SetOperation):
+            if any(table.name == BATCH for table in operation.find_all(exp.Table)):
+                yield from _set_operation(subject, planned, operation)
+
+
+def _set_operation(subject: Subject, planned: Planned, operation: exp.SetOperation) -> Iterator[Problem]:
+    word = operation.key.upper()
+    if word != "UNION":
+        message = f"{word} cannot be kept over a stream: it compares all rows with all others."
+        hint = f"Use LEFT {'SEMI' if word == 'INTERSECT' else 'ANTI'} JOIN with a table."
+        yield subject.problem("MP220", message, planned.statement.place, hint)
+    elif operation.args.get("distinct"):
+        message = "UNION without ALL cannot stand inside a query over a stream."
+        hint = "Write UNION ALL here, and SELECT DISTINCT around it."
+        yield subject.problem("MP220", message, planned.statement.place, hint)
