@@ -133,6 +133,10 @@ class StreamReader(Protocol):
         """The records of a batch whose feed files these are, as `records` gives them, read without Spark: asked for
         small batches only. None where Spark must read them, and always of a source that writes no feed."""
 
+    def all_good(self, files: Sequence[Path]) -> int | None:
+        """How many records these feed files hold, if it is certain without reading them that none is bad: spares
+        looking for bad ones. None where it is not."""
+
     def size_hint(self, batch: DataFrame) -> int:
         """About how many rows `records` will give, without running a job of any size; only steers caching."""
 

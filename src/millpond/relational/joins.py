@@ -98,12 +98,20 @@ def joined(rows: Rows, source: Source, on: Condition, kind: str, value: Evaluate
         met[left] = True
         return rows.filter(pa.array(met if kind == "SEMI" else ~met))
     if kind == "LEFT":
-        alone = np.setdiff1d(np.arange(len(rows)), left, assume_unique=False)
+        met = np.zeros(len(rows), bool)
+        met[left] = True
+        alone = np.flatnonzero(~met)
         order = np.argsort(np.concatenate([left, alone]), kind="stable")
         places = np.concatenate([right, np.full(len(alone), -1, right.dtype)])[order]
         left = np.concatenate([left, alone])[order]
-        return rows.take(left).beside(other.take(pa.array(places, mask=places < 0)))
-    return rows.take(left).beside(other.take(right))
+        return _in_place(rows, left).beside(other.take(pa.array(places, mask=places < 0)))
+    return _in_place(rows, left).beside(other.take(right))
+
+
+def _in_place(rows: Rows, positions: Numbers) -> Rows:
+    """Rows by position, not copied where each stays where it is, as when every one finds one partner."""
+    stays = len(positions) == len(rows) and bool((positions == np.arange(len(rows))).all())
+    return rows if stays else rows.take(positions)
 
 
 def as_mask(values: Values) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

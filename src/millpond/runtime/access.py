@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -17,6 +19,8 @@ from millpond.runtime.spark_types import to_spark_schema
 # Measured (docs/performance.md): above some tens of thousands of rows a Parquet file is faster than createDataFrame.
 ROWS_DIRECT_MAX = 40_000
 VERSIONS_KEPT = 3
+# Files of passing rows that a thread may still read; a statement needs two or three.
+PASSING_KEPT = 8
 
 # Rows on the driver, or in Spark.
 Relation: TypeAlias = pa.Table | DataFrame
@@ -29,6 +33,8 @@ class Exchange:
         self._folder = folder
         self._lock = threading.Lock()
         self._files: dict[str, list[tuple[int, Path]]] = {}
+        self._passing: dict[int, deque[Path]] = {}
+        self._numbers = itertools.count()
 
     def frame(self, session: SparkSession, table: ReadTable, *, shared: bool) -> DataFrame:
         """The table as a DataFrame; `shared` when the version is a committed one that other flows may want too."""
@@ -37,11 +43,16 @@ class Exchange:
         return session.read.parquet(f"file://{self._file(table)}")
 
     def rows(self, session: SparkSession, rows: pa.Table) -> DataFrame:
-        """Rows of no table, which are needed once: the file of the last ones is written over."""
+        """Rows of no table, needed for one batch: the files of earlier ones go."""
         if rows.num_rows <= ROWS_DIRECT_MAX:
             return arrow_frame(session, rows)
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"rows-{threading.get_ident()}.parquet"
+        with self._lock:
+            mine = self._passing.setdefault(threading.get_ident(), deque())
+            path = self._folder / f"rows-{next(self._numbers)}.parquet"
+            mine.append(path)
+            if len(mine) > PASSING_KEPT:
+                mine.popleft().unlink(missing_ok=True)
         pq.write_table(rows, path, compression="none", use_dictionary=False, write_statistics=False)
         return session.read.parquet(f"file://{path}")
 
@@ -94,7 +105,11 @@ class Views:
 
     def in_spark(self, relation: Relation) -> DataFrame:
         """Rows as a DataFrame; those of the driver in one piece, so that they keep their order."""
-        return relation if isinstance(relation, DataFrame) else arrow_frame(self.session, relation).coalesce(1)
+        if isinstance(relation, DataFrame):
+            return relation
+        if relation.num_rows > ROWS_DIRECT_MAX:
+            return self._exchange.rows(self.session, relation)
+        return arrow_frame(self.session, relation).coalesce(1)
 
     def _name(self, name: str) -> str:
         return f"{self._prefix}_{_plain(name.lower())}"

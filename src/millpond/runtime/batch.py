@@ -14,6 +14,8 @@ from millpond.contracts.source import BAD, DELETED, IDENTITY, ORDER_MAJOR, ORDER
 from millpond.runtime.access import ROWS_DIRECT_MAX, Relation
 from millpond.runtime.checkpoint import feed_files
 
+# Above this Spark's cores are the better way. Measured by bench/flows.py.
+ROWS_DRIVER_MAX = 200_000
 ORDER = [(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")]
 
 
@@ -61,12 +63,16 @@ class Batch:
 def read_batch(reader: StreamReader, raw: DataFrame, batch_id: int, checkpoint: str) -> Batch:
     """Read a batch once: a small one through the driver, past Spark where the source can; a large one stays in Spark's
     cache."""
-    small = reader.size_hint(raw) <= ROWS_DIRECT_MAX
-    files = feed_files(checkpoint, batch_id) if small else None
-    rows = reader.on_driver(files) if files is not None else None
-    if rows is not None:
-        return _apart(rows, batch_id)
-    return split_records(reader.records(raw), batch_id, small=small)
+    size = reader.size_hint(raw)
+    files = feed_files(checkpoint, batch_id)
+    if files is not None and size <= ROWS_DRIVER_MAX:
+        rows = reader.on_driver(files)
+        if rows is not None:
+            return _apart(rows, batch_id)
+    count = reader.all_good(files) if files is not None and size > ROWS_DIRECT_MAX else None
+    if count is not None:
+        return Batch(batch_id, reader.records(raw).drop(BAD, RAW), count, pa.table({}))
+    return split_records(reader.records(raw), batch_id, small=size <= ROWS_DIRECT_MAX)
 
 
 def split_records(records: DataFrame, batch_id: int, *, small: bool) -> Batch:
@@ -81,8 +87,15 @@ def split_records(records: DataFrame, batch_id: int, *, small: bool) -> Batch:
     return Batch(batch_id, frame, frame.count(), bad, changes, kept)
 
 
+def _is_ordered(records: pa.Table) -> bool:
+    """Whether records are in stream order, as those of a feed file are."""
+    major, minor = (records[name].to_numpy() for name, _ in ORDER)
+    rising = (major[1:] > major[:-1]) | ((major[1:] == major[:-1]) & (minor[1:] >= minor[:-1]))
+    return bool(rising.all())
+
+
 def _apart(records: pa.Table, batch_id: int) -> Batch:
-    rows = records.sort_by(ORDER)
+    rows = records if _is_ordered(records) else records.sort_by(ORDER)
     is_bad = pc.is_valid(rows[BAD])
     bad = rows.filter(is_bad)
     good = (rows.filter(pc.invert(is_bad)) if bad.num_rows else rows).drop_columns([BAD, RAW])

@@ -127,6 +127,10 @@ class JoinReader:
         """There is no feed: Spark reads."""
         return None
 
+    def all_good(self, files: Sequence[Path]) -> int | None:
+        """There is no feed."""
+        return None
+
     def size_hint(self, batch: DataFrame) -> int:
         """Read through the driver: every other way would run the join more than once."""
         return 0

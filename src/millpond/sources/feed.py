@@ -186,6 +186,11 @@ def is_marked(file: Path) -> bool:
     return file.name.endswith(MARK)
 
 
+def rows_of(files: Sequence[Path]) -> int:
+    """How many rows feed files hold."""
+    return sum(_rows(file) for file in files)
+
+
 def _name(number: int, marked: bool = False) -> str:
     return f"{number:0{NUMBER_DIGITS}d}{MARK if marked else '.parquet'}"
 

@@ -68,6 +68,8 @@ class Contents(Protocol):
     def format(self) -> str: ...
 
     headers: list[tuple[str, ...]]
+    # Whether bad records are only in chunks that are still text.
+    tells_bad_apart: bool
 
     def is_whole(self, path: Path) -> bool:
         """Whether a file is read as a whole, so that a change of it is a rewrite."""
@@ -87,6 +89,8 @@ class Contents(Protocol):
 
 class TextContents:
     """JSON and CSV files. CSV headers are numbered, because files of one source may order their columns differently."""
+
+    tells_bad_apart = True
 
     def __init__(self, form: FileFormat, columns: Schema) -> None:
         self.form, self._columns = form, columns

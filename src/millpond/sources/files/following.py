@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from millpond.contracts.source import SourceSpec, SourceStatus
 from millpond.errors import Problem, Severity, SourceError
-from millpond.sources.feed import FILES_MAX, Feed, is_marked
+from millpond.sources.feed import FILES_MAX, Feed, is_marked, rows_of
 from millpond.sources.files.batching import Batching, Kind
 from millpond.sources.files.choosing import contents_of, settled
 from millpond.sources.files.contents import Chunk, Contents, Opening, cut_off
@@ -81,6 +81,11 @@ class FileStream:
     def on_driver(self, files: Sequence[Path]) -> pa.Table | None:
         rows = None if any(is_marked(file) for file in files) else self._feed.read(files, self._contents.schema)
         return None if rows is None else self._contents.arrow_records(rows)
+
+    def all_good(self, files: Sequence[Path]) -> int | None:
+        if any(is_marked(file) for file in files) or not self._contents.tells_bad_apart:
+            return None
+        return rows_of(files)
 
     def size_hint(self, batch: DataFrame) -> int:
         return self._feed.rows_next()

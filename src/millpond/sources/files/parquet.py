@@ -32,6 +32,7 @@ class ParquetContents:
     """Parquet files; a feed holds their records with the declared columns."""
 
     format = "parquet"
+    tells_bad_apart = False
 
     def __init__(self, columns: Schema) -> None:
         self._columns = columns

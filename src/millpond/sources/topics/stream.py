@@ -67,6 +67,10 @@ class KafkaStream:
         """There is no feed: Spark reads."""
         return None
 
+    def all_good(self, files: Sequence[Path]) -> int | None:
+        """There is no feed."""
+        return None
+
     def size_hint(self, batch: DataFrame) -> int:
         size = batch_size(self._folder.parent / "checkpoint")
         return ROWS_UNKNOWN if size is None else size
