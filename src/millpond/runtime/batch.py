@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +13,6 @@ from pyspark.storagelevel import StorageLevel
 
 from millpond.contracts.source import BAD, DELETED, IDENTITY, ORDER_MAJOR, ORDER_MINOR, RAW, StreamReader
 from millpond.runtime.access import ROWS_DIRECT_MAX, Relation
-from millpond.runtime.checkpoint import feed_files
 
 # Above this Spark's cores are the better way. Measured by bench/flows.py.
 ROWS_DRIVER_MAX = 200_000
@@ -60,11 +60,10 @@ class Batch:
             self._cached.unpersist(blocking=False)
 
 
-def read_batch(reader: StreamReader, raw: DataFrame, batch_id: int, checkpoint: str) -> Batch:
+def read_batch(reader: StreamReader, raw: DataFrame, batch_id: int, files: Sequence[Path] | None) -> Batch:
     """Read a batch once: a small one through the driver, past Spark where the source can; a large one stays in Spark's
-    cache."""
+    cache. `files` are its feed files, if they are known."""
     size = reader.size_hint(raw)
-    files = feed_files(checkpoint, batch_id)
     if files is not None and size <= ROWS_DRIVER_MAX:
         rows = reader.on_driver(files)
         if rows is not None:

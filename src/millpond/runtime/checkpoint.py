@@ -12,9 +12,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 
-def feed_files(checkpoint: str, batch_id: int) -> list[Path] | None:
-    """The files of a batch, or None where that cannot be told."""
-    folder = Path(checkpoint)
+def feed_files(folder: Path, batch_id: int) -> list[Path] | None:
+    """The files of a batch, as Spark numbers it in a checkpoint, or None where that cannot be told."""
     try:
         last = _log_number(folder, batch_id)
         first = _log_number(folder, batch_id - 1) if batch_id else -1

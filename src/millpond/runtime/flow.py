@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from millpond.runtime.announcing import announce, publish
 from millpond.runtime.batch import Batch, read_batch
 from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.blame import BREAKS_RULE, run_without_the_guilty
+from millpond.runtime.checkpoint import feed_files
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
 from millpond.runtime.dead_letters import Letters
@@ -48,6 +50,7 @@ from millpond.runtime.progress import (
     STOPPED,
     WAITING,
 )
+from millpond.runtime.session import look_often
 from millpond.runtime.spark_errors import translate
 from millpond.runtime.steps import run_step
 from millpond.runtime.telling import tell_closed
@@ -197,6 +200,7 @@ class Flow:
         # Spark gives each streaming query a session of its own, kept for all its batches.
         self._views = None
         spark = self._context.spark()
+        look_often(spark, len(self._context.plan.flows))
         writer = self.reader.stream(spark).writeStream.queryName(f"millpond {self.plan.id}")
         writer = writer.foreachBatch(self._on_batch).option(
             "checkpointLocation", f"file://{self.folder}/{self._epoch.folder}"
@@ -271,7 +275,8 @@ class Flow:
                 raw.write.format("noop").mode("overwrite").save()
             self.reader.committed(batch_id)
             return
-        batch = read_batch(self.reader, raw, batch_id, f"{self.folder}/checkpoint")
+        files = feed_files(Path(self.folder) / self._epoch.folder, batch_id - self._epoch.first)
+        batch = read_batch(self.reader, raw, batch_id, files)
         try:
             staged = self._commit(batch, raw)
         finally:

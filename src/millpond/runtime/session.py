@@ -58,6 +58,9 @@ QUIET_CONF = {
 }
 
 
+LOOK_MS_PER_FLOW, LOOK_MS_MIN, LOOK_MS_MAX = 4, 10, 100
+
+
 def build_session(
     *,
     master: str = "local[*]",
@@ -94,6 +97,13 @@ def build_session(
         except (PySparkException, RuntimeError, OSError) as error:
             hint = "Run: millpond doctor" + (f"; Spark's own words are in {log_file}." if log_file else "")
             raise SetupError("MP705", f"Spark did not start: {_first_line(error)}", hint=hint) from error
+
+
+def look_often(session: SparkSession, flows: int) -> None:
+    """Set how often each flow looks for a new batch: every look costs a few milliseconds of a core, so that many flows
+    look less often."""
+    delay_ms = min(max(LOOK_MS_PER_FLOW * flows, LOOK_MS_MIN), LOOK_MS_MAX)
+    session.conf.set("spark.sql.streaming.pollingDelay", f"{delay_ms}ms")
 
 
 def adopt_session(session: SparkSession) -> SparkSession:
