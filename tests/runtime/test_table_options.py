@@ -114,3 +114,21 @@ def test_what_a_run_made_can_be_asked_until_the_app_is_stopped() -> None:
     assert folder.is_dir()
     made.stop()
     assert not folder.exists()
+
+
+def test_a_definition_keeps_its_case_and_an_error_in_it_keeps_the_old_table(tmp_path: Path) -> None:
+    made = mp.App(sql="CREATE TABLE t (id INT PRIMARY KEY);", state=tmp_path)
+    made.execute("CREATE TABLE Notes (Id INT PRIMARY KEY, Text STRING);\nINSERT INTO notes VALUES (1, 'Kept')")
+    assert made.table("notes").get(1) == {"Id": 1, "Text": "Kept"}
+    with pytest.raises(MillpondError, match=r"MP208 <query>:1:39"):
+        made.execute("CREATE OR REPLACE TABLE notes (Id INT NULL PRIMARY KEY)")
+    assert len(made.table("notes")) == 1
+    made.execute("CREATE OR REPLACE TABLE notes (Id STRING PRIMARY KEY)")
+    assert len(made.table("notes")) == 0
+    made.stop()
+
+
+def test_options_of_a_name_that_is_a_source_and_a_backend_are_all_shown(tmp_path: Path) -> None:
+    made = mp.App(sql="CREATE TABLE t (id INT PRIMARY KEY);", state=tmp_path)
+    assert {"spill", "max.rows.per.batch"} <= {r["name"] for r in made.query("SHOW OPTIONS FOR memory").rows()}
+    made.stop()

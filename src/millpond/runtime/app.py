@@ -242,9 +242,9 @@ class App:
         """One statement of a text that has definitions in it."""
         if not isinstance(statement, DEFINITIONS):
             with self._transaction((statement,)) as tx:
-                return tx.execute(statement.text)
+                return tx.execute(statement.code)
         store = self._open().context.store
-        define(statement, store, self.plan, lambda sql: bind_against(store, sql, self.plan.settings))
+        define(statement, store, self.plan, partial(bind_against, store, settings=self.plan.settings))
         return 0
 
     def transaction(self) -> AbstractContextManager[AppTransaction]:

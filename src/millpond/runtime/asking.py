@@ -58,10 +58,10 @@ def _options(statement: Show) -> Sequence[Option]:
     wanted = statement.subject.key if statement.subject else "app"
     if wanted == "app":
         return SETTINGS
-    for kind in ("source", "sink", "backend"):
-        if wanted in registry.names(kind):
-            found: Sequence[Option] = registry.find(kind, wanted).options
-            return found
+    kinds = [kind for kind in ("source", "sink", "backend") if wanted in registry.names(kind)]
+    if kinds:
+        # One name may be several things: memory is a source and a backend.
+        return [option for kind in kinds for option in registry.find(kind, wanted).options]
     names = [n for kind in ("source", "sink", "backend") for n in registry.names(kind)]
     place = statement.subject.place if statement.subject else statement.place
     raise BindError("MP308", f"There is no connector '{wanted}'.", place=place, hint=did_you_mean(wanted, names))

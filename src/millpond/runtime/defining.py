@@ -13,7 +13,7 @@ from millpond.suggest import did_you_mean
 DEFINITIONS = (CreateTable, CreateIndex, Drop)
 
 
-def define(statement: Statement, store: Store, app: Plan, bind: Callable[[str], Plan]) -> None:
+def define(statement: Statement, store: Store, app: Plan, bind: Callable[..., Plan]) -> None:
     """Run one definition; tables of the app's file are the file's to change."""
     if isinstance(statement, CreateTable):
         _create_table(statement, store, app, bind)
@@ -24,7 +24,7 @@ def define(statement: Statement, store: Store, app: Plan, bind: Callable[[str], 
         _drop(statement, store, app)
 
 
-def _create_table(statement: CreateTable, store: Store, app: Plan, bind: Callable[[str], Plan]) -> None:
+def _create_table(statement: CreateTable, store: Store, app: Plan, bind: Callable[..., Plan]) -> None:
     name = statement.name
     if name.key in {n.lower() for n in store.names()}:
         if statement.if_not_exists:
@@ -33,13 +33,18 @@ def _create_table(statement: CreateTable, store: Store, app: Plan, bind: Callabl
         if not statement.or_replace:
             hint = "Write IF NOT EXISTS or OR REPLACE, or choose another name."
             raise BindError("MP205", f"There is a table '{name}' already.", place=name.place, hint=hint)
-        store.drop(name.text)
-    plan = bind(statement.text).table(name.text)
+    # Looked at before anything is dropped: an error must not cost the old table.
+    plan = bind(statement.code, without=_name_there(name, store)).table(name.text)
     assert plan is not None
     if plan.kind is not TableKind.DECLARED:
         message = "CREATE TABLE ... AS SELECT cannot run at once yet in this version."
         raise NotYetError("MP901", message, place=statement.place, hint="Write it into the app's file.")
+    store.drop(name.text)
     store.create(plan.spec)
+
+
+def _name_there(name: Name, store: Store) -> str:
+    return next((there for there in store.names() if there.lower() == name.key), "")
 
 
 def _drop(statement: Drop, store: Store, app: Plan) -> None:

@@ -28,9 +28,10 @@ from millpond.settings import Settings
 from millpond.sql.statements import Describe, Explain, Select, Show
 
 
-def bind_against(store: Store, sql: str, settings: Settings | None = None) -> Plan:
-    """The plan of a text whose relations are the tables of a store; raises for the mistakes in it."""
-    declared = declarations(store)
+def bind_against(store: Store, sql: str, settings: Settings | None = None, *, without: str = "") -> Plan:
+    """The plan of a text whose relations are the tables of a store, but for one that it may make anew; raises for the
+    mistakes in it."""
+    declared = declarations(store, without)
     plan = without_lines(plan_text(declared + sql, file="<query>", settings=settings), declared.count("\n"))
     if plan.errors:
         raise InputError.of(plan.errors)
@@ -44,9 +45,9 @@ def as_stored(plan: Plan, store: Store) -> Plan:
     return replace(plan, tables=tuple(tables))
 
 
-def declarations(store: Store) -> str:
+def declarations(store: Store, without: str = "") -> str:
     """One line of DDL for each table that a user may read."""
-    tables = [store.table(name) for name in store.names() if name != DEAD_LETTERS]
+    tables = [store.table(name) for name in store.names() if name not in (DEAD_LETTERS, without)]
     return "".join(f"{_declaration(t.name, t.schema)};\n" for t in tables if not t.spec.hidden)
 
 

@@ -137,7 +137,8 @@ def parse_statement(grammar: Grammar) -> Statement:
         grammar.refuse(f"No statement begins with {shown(first)}.", code="MP109", hint=hint)
     tokens = grammar.remaining()
     place = grammar.source.place(first.start, first.end + 1)
-    return parse(grammar, {"place": place, "text": normal_text(tokens)})
+    code = grammar.source.code[first.start : tokens[-1].end + 1]
+    return parse(grammar, {"place": place, "text": normal_text(tokens), "code": code})
 
 
 def parse_explain(grammar: Grammar, common: dict[str, Any]) -> Statement:

@@ -87,11 +87,12 @@ class Assignment:
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """`text` is the statement without comments and spacing, variables put in: what tells two statements apart.
-    It may hold secrets: never print it, print through `render`."""
+    """`text` is the statement without comments and spacing, variables put in: what tells two statements apart. `code`
+    is the same as it was written, in its own case. Both may hold secrets: never print them, print through `render`."""
 
     place: Place
     text: str = field(repr=False)
+    code: str = field(default="", repr=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
