@@ -31,7 +31,7 @@ class Edited:
     """One app file that is rewritten and run again on the same state directory."""
 
     def __init__(self, folder: Path, spark: Any) -> None:
-        self.folder, self._spark = folder, spark
+        self.folder, self.spark = folder, spark
         self._trades = 0
 
     def trade(self, *prices: str) -> None:
@@ -43,7 +43,7 @@ class Edited:
     def run(self, *statements: str, accept: bool = False) -> list[str]:
         """Run the file once; returns the codes of what it warns of."""
         self.write(*statements)
-        app = mp.App(self.folder / "app.sql", spark=self._spark, accept=accept)
+        app = mp.App(self.folder / "app.sql", spark=self.spark, accept=accept)
         try:
             app.run_once()
             return [p.code for p in app.progress().problems]
@@ -59,7 +59,7 @@ class Edited:
 
     def hidden(self) -> set[str]:
         """Names of the tables that hold what statements gather."""
-        app = mp.App(self.folder / "app.sql", spark=self._spark)
+        app = mp.App(self.folder / "app.sql", spark=self.spark)
         try:
             store = app._open().context.store
             return {n for n in store.names() if store.table(n).spec.hidden}
@@ -132,6 +132,19 @@ def test_views_follow_their_definition_and_or_replace_and_drop_accept(edited: Ed
     edited.run("DROP TABLE IF EXISTS users;", TRADES, BIG, replaced, OUT)
     assert edited.rows("SELECT n FROM totals") == [{"n": 1}]
     assert "users" not in {row["name"] for row in edited.rows("SHOW TABLES")}
+
+
+def test_explain_tells_the_plan_while_the_app_runs(edited: Edited, capsys: pytest.CaptureFixture[str]) -> None:
+    file = edited.folder / "app.sql"
+    app = mp.App(file, spark=edited.spark)
+    app.tables()
+    assert main(["explain", str(file)]) == 0
+    assert main(["explain", str(file), "--state", str(edited.folder / ".millpond" / "app")]) == 1
+    app.stop()
+    told = capsys.readouterr()
+    assert "Plan of app" in told.out
+    assert "Against the state" not in told.out
+    assert told.err.count("MP801") == 2
 
 
 def test_explain_tells_it_beforehand(edited: Edited, capsys: pytest.CaptureFixture[str]) -> None:

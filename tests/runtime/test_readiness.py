@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -80,7 +81,7 @@ def test_sources_that_are_not_there_hold_up_only_what_hangs_on_them(folder: Path
         assert app.table("copy").values("user_id") == ["u1"]
         assert app.query("SELECT tier, n FROM tiers").rows() == [{"tier": "GOLD", "n": 1}]
         eventually(lambda: len(app.table("seen")) == 2)
-        assert list(sink_lines(folder / "out")) == ['{"id":1,"tier":"GOLD"}']
+        assert [json.loads(line) for line in sink_lines(folder / "out")] == [{"id": 1, "tier": "GOLD"}]
 
 
 @pytest.mark.spark
@@ -96,7 +97,7 @@ def test_once_waits_for_sources_that_are_looked_for(folder: Path, spark: Any) ->
     assert sorted(app.table("seen").values("id")) == [7, 8]
     assert app.table("copy").values("user_id") == ["u1"]
     app.stop()
-    assert list(sink_lines(folder / "out")) == ['{"id":1,"tier":"GOLD"}']
+    assert [json.loads(line) for line in sink_lines(folder / "out")] == [{"id": 1, "tier": "GOLD"}]
 
 
 JUDGED = """

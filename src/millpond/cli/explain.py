@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.cli.check import plan_of
 from millpond.cli.command import Arguments, Command, add_file, add_json, add_state, add_variables
 from millpond.cli.messages import print_problems
+from millpond.errors import Severity, StateError
 
 if TYPE_CHECKING:
     from millpond.plan.model import Plan
@@ -52,7 +54,14 @@ def _difference(plan: Plan, arguments: Arguments) -> Edit | None:
         return None
     from millpond.runtime.edit_told import read_edit
 
-    return read_edit(plan, state)
+    try:
+        return read_edit(plan, state)
+    except StateError as error:
+        if arguments.state:
+            raise
+        # Nobody asked for it: the plan is told all the same, such as while the app runs.
+        print_problems([replace(p, severity=Severity.NOTE) for p in error.problems], json=arguments.json)
+        return None
 
 
 COMMAND = Command("explain", "Show the plan that will run, and why.", configure, run)

@@ -198,6 +198,8 @@ class Running:
         while self.start.is_pending and not self.context.stopping.wait(ROUND_S):
             try:
                 self._round(drain=False)
+                if self.context.stopping.is_set():
+                    return
                 for flow in self.start.started():
                     flow.start()
                 self.start.finish()
@@ -229,10 +231,13 @@ class Running:
         self.state = "stopping"
         if self._poller is not None:
             self._poller.stop()
-        if self._starter.is_alive():
-            self._starter.join()
         for flow in self.flows:
             flow.stop()
+        if self._starter.is_alive():
+            # One that was catching up in it has ended now; what it may have begun since is stopped too.
+            self._starter.join()
+            for flow in self.flows:
+                flow.stop()
 
     def close(self, *, stop_spark: bool) -> None:
         """Let go of tables and the state directory."""
