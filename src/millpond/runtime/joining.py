@@ -1,7 +1,7 @@
 """Two streams joined by Spark: their own flows hand events over as files, exactly once, and the join drives a flow.
 
 Spark keeps the state of the join beside the flow's checkpoint. An event that came too late for the watermark is not
-joined any more: that is Spark's rule.
+joined any more: that is Spark's rule, and those who hand events over tell of it.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from millpond.runtime.latest import KEEP, key_values, last_of_keys, last_that_st
 from millpond.runtime.lookups import Lookups
 from millpond.runtime.matching import apply_rows, take_apart
 from millpond.runtime.relations import ORDER, carry_order
+from millpond.runtime.relaying import relay
 from millpond.runtime.staging import stage_rows
 from millpond.runtime.telling import keep_table, rows_to_tell, stage
 from millpond.schema import Column, Schema, type_name
@@ -42,15 +43,6 @@ def _sink(run: BatchRun, step: Step) -> None:
         stage(run, step, rows_to_tell(run, step), mark)
         return
     staged = stage_rows(run.work, step.target, run.work.result(step.query, run.batch.relation), mark)
-    if staged is not None:
-        run.staged.append({"sink": step.target, "staged": staged})
-
-
-def _relay(run: BatchRun, step: Step) -> None:
-    """Events with their order, for a join of two streams."""
-    rows = run.work.result(run.work.ordered(step.query) or step.query, run.batch.relation)
-    rows = rows.select(list(dict.fromkeys(rows.schema.names)))
-    staged = stage_rows(run.work, step.target, rows, Mark(run.flow.id, run.batch.id, step.index))
     if staged is not None:
         run.staged.append({"sink": step.target, "staged": staged})
 
@@ -158,7 +150,7 @@ def _keyed_rows(run: BatchRun, rows: pa.Table, schema: Schema) -> pa.Table:
 
 RUNNERS: dict[StepKind, Callable[[BatchRun, Step], None]] = {
     StepKind.SINK: _sink,
-    StepKind.RELAY: _relay,
+    StepKind.RELAY: relay,
     StepKind.INSERT: _insert,
     StepKind.UPSERT: _upsert,
     StepKind.APPEND: _insert,
