@@ -10,10 +10,8 @@ from sqlglot import exp
 from millpond import registry
 from millpond.errors import MillpondError, Place, Problem, Severity
 from millpond.plan.absent import DEFAULTS, NULLS
-from millpond.plan.functions import has_aggregate
 from millpond.plan.model import Plan, Step
 from millpond.sql import nodes
-from millpond.sql.statements import Upsert
 
 Finder = Callable[[Plan], Iterator[tuple[Place, str]]]
 
@@ -38,30 +36,6 @@ def not_yet(plan: Plan) -> tuple[Problem, ...]:
 
 def _steps(plan: Plan) -> Iterator[Step]:
     return (step for flow in plan.flows for step in flow.steps)
-
-
-def _upserts_on(plan: Plan) -> Iterator[tuple[Place, str]]:
-    for step in _steps(plan):
-        if step.condition is not None and (step.aggregate is not None or not _is_plain(step.query, step.condition)):
-            yield step.place, "UPSERT ... ON with an aggregate or a subquery in it"
-    for shot in plan.one_shots:
-        if isinstance(shot.statement, Upsert) and shot.statement.on is not None:
-            if shot.query is None or shot.condition is None:
-                yield shot.place, "UPSERT ... VALUES with ON"
-            elif not _is_plain(shot.query, shot.condition):
-                yield shot.place, "UPSERT ... ON with an aggregate or a subquery in it"
-
-
-def _is_plain(query: exp.Query, condition: exp.Expr) -> bool:
-    """Whether what ON reads of an event can stand beside the values of the query."""
-    return isinstance(query, exp.Select) and not _folds(query) and condition.find(exp.Select) is None
-
-
-def _folds(query: exp.Query) -> bool:
-    if not isinstance(query, exp.Select):
-        return isinstance(query, exp.SetOperation) and bool(query.args.get("distinct"))
-    grouped = query.args.get("group") is not None or query.args.get("distinct") is not None
-    return grouped or any(has_aggregate(e) for e in query.expressions)
 
 
 def _stream_joins(plan: Plan) -> Iterator[tuple[Place, str]]:
@@ -137,7 +111,6 @@ def _starts_from_batch(select: exp.Select) -> bool:
 
 
 NOT_YET = (
-    NotYet("UPSERT ... ON with aggregates, subqueries or VALUES", _upserts_on),
     NotYet("some stream-stream joins", _stream_joins),
     NotYet("wildcard paths", _paths),
     NotYet("sources", _sources),

@@ -26,6 +26,7 @@ from millpond.plan.checks import (
     subqueries,
     table_changes,
     transactions,
+    upserts,
     windows,
 )
 from millpond.plan.checks.subject import Subject
@@ -42,6 +43,7 @@ CHECKS = (
     assignments.check,
     defaults.check,
     keys.check,
+    upserts.check,
     limits.check,
     ordering.check,
     stream_joins.check,
