@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import millpond as mp
-from millpond.errors import FlowError
+from millpond.errors import FlowError, MillpondError
 from millpond.runtime.planning import plan_text
 from millpond.runtime.progress import FAILED, LOADING, MISSING, READY, RETRYING, STALE
 from millpond.runtime.readiness import Readiness
+from millpond.runtime.reading import query_state
 from millpond.runtime.running import Running
 from millpond.testing.clock import Clock
 from millpond.testing.sql_files import sink_lines
@@ -98,6 +99,31 @@ def test_once_waits_for_sources_that_are_looked_for(folder: Path, spark: Any) ->
     assert app.table("copy").values("user_id") == ["u1"]
     app.stop()
     assert [json.loads(line) for line in sink_lines(folder / "out")] == [{"id": 1, "tier": "GOLD"}]
+
+
+@pytest.mark.spark
+def test_events_that_a_statement_was_skipped_for_are_counted(folder: Path, spark: Any) -> None:
+    app_text = APP.replace(LATE, "").replace("ON u.user_id = t.user_id;", "ON u.user_id = t.user_id WITH (%s);")
+    (folder / "app.sql").write_text(app_text % "'on.table.missing' = 'skip'")
+    app = mp.App(folder / "app.sql", spark=spark)
+    with pytest.raises(MillpondError, match="MP501"):
+        app.run_once()
+    told = [p.message for p in app.progress().problems if p.code == "MP709"]
+    app.stop()
+    assert told == [
+        "The statement is skipped for every event: the table 'users' is failed.",
+        "The statement was skipped for 1 event: a table of it was not there.",
+    ]
+    assert {row["name"]: row["state"] for row in app_flows(folder)} == {
+        "trades": "finished",
+        "ticks": "finished",
+        "slow": "failed",
+    }
+
+
+def app_flows(folder: Path) -> list[dict[str, Any]]:
+    """What is told of the flows of an app that is stopped."""
+    return list(query_state("SHOW FLOWS", state=folder / ".millpond" / "app").to_pylist())
 
 
 JUDGED = """

@@ -8,15 +8,15 @@ from typing import Any, TypeVar
 
 from millpond.contracts.table import Store
 from millpond.runtime.ledger import LAST
-from millpond.runtime.progress import FAILED, STALE, STOPPED, AppProgress, FlowProgress, SourceProgress
+from millpond.runtime.progress import FAILED, FINISHED, STALE, STOPPED, AppProgress, FlowProgress, SourceProgress
 
 Figures = TypeVar("Figures")
 
 
 def remember(store: Store, progress: AppProgress) -> None:
-    """Called when the app has stopped; what failed or is not fresh is told of it as such."""
+    """Called when the app has started, so that something is known after a crash, and when it has stopped."""
     states = {t.name.lower(): t.state for t in progress.tables if t.state in (FAILED, STALE)}
-    flows = [asdict(replace(f, rows_per_s=0.0, lag=None)) for f in progress.flows]
+    flows = [asdict(replace(f, state=_rested(f.state), rows_per_s=0.0, lag=None)) for f in progress.flows]
     sources = [asdict(replace(s, state=_rested(s.state), lag=None)) for s in progress.sources]
     with store.begin() as tx:
         tx.put(LAST, {"tables": states, "flows": flows, "sources": sources})
@@ -24,7 +24,7 @@ def remember(store: Store, progress: AppProgress) -> None:
 
 
 def _rested(state: str) -> str:
-    return state if state == FAILED else STOPPED
+    return state if state in (FAILED, FINISHED) else STOPPED
 
 
 def with_last_known(progress: AppProgress, store: Store) -> AppProgress:

@@ -186,6 +186,7 @@ class Running:
     def go_on(self) -> None:
         """All flows that caught up run side by side from now on; the others when they can."""
         self.state = "running"
+        remember(self.context.store, self.progress())
         self._poller = Poller(self.flows, self.loaders)
         for flow in self.start.started():
             flow.start()
