@@ -106,6 +106,22 @@ def test_small_files_are_merged(tmp_path: Path) -> None:
     store.close()
 
 
+def test_files_that_are_merged_into_others_go_at_once(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    table = store.create(TableSpec("t", SCHEMA, values={"spill": True, "max_memory": 1}))
+    table.insert(rows(0, 9000))
+    table.delete("k < 8000")
+    assert table.stats().compactions == 1
+    first = files(tmp_path)
+    for k in range(9000, 12_000, 1000):
+        table.insert(rows(k, k + 1000))
+    gc.collect()
+    assert not set(first) & set(files(tmp_path))
+    assert sum(file.stat().st_size for file in files(tmp_path)) == table.stats().bytes_spilled
+    assert table.snapshot(2).count() == 1000
+    store.close()
+
+
 def test_compaction_writes_only_files_that_lost_rows_and_removes_the_old_ones(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     table = filled(store)

@@ -38,11 +38,11 @@ class History:
     def __init__(self) -> None:
         self._entries: deque[Entry | Change] = deque()
         self._rows = 0
-        self._start: Base | None = None
+        self._start: Entry | None = None
 
     def start(self, version: Base) -> None:
-        """Called with the first version of a heap."""
-        self._start = version
+        """Called with the first version of a heap, of which only the numbers are kept: it would hold on to its rows."""
+        self._start = Entry(version.number, np.empty(0, dtype=np.int64), version.rows, version.rows, version.live)
 
     def add(self, entry: Entry) -> None:
         self._entries.append(entry)
@@ -63,11 +63,8 @@ class History:
         """An older version of the newest heap, made again from its entry."""
         if number == newest.number:
             return newest
-        start = self._start
         # A reader may hold a version that is older than the last compaction.
-        if start is not None and start.number == number < newest.number:
-            return newest.at(number, start.rows, start.live)
-        for entry in list(self._entries):
+        for entry in (self._start, *list(self._entries)):
             if isinstance(entry, Entry) and entry.number == number < newest.number:
                 return newest.at(number, entry.end, entry.live)
         return None
