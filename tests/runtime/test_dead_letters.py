@@ -1,5 +1,6 @@
 """Dead letters: the bytes as they came, bounded, and sent again through the statements that refused them, once."""
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def test_a_replay_is_done_once_and_survives_a_restart(make: Any, tmp_path: Path)
     assert column(again, "rates", "id") == [1, 2, 4]
     assert again.table("good").get(2) == {"id": 2, "quantity": 8}
     lines = [line for file in (tmp_path / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
-    assert sorted(lines) == ['{"id":1}', '{"id":2}', '{"id":3}', '{"id":4}']
+    assert sorted(json.loads(line)["id"] for line in lines) == [1, 2, 3, 4]
 
 
 def test_a_letter_that_still_does_not_fit_stays_with_its_bytes(make: Any) -> None:

@@ -147,7 +147,8 @@ class MemoryStream:
 
         numbers = records[HIDDEN_OFFSET.name].to_pylist()
         rows = batch.where(F.col(HIDDEN_OFFSET.name).isin(numbers)).select(HIDDEN_OFFSET.name, VALUE).toArrow()
-        found = dict(zip(rows[HIDDEN_OFFSET.name].to_pylist(), rows[VALUE].to_pylist(), strict=True))
+        lines = [line.rstrip(b"\n") for line in rows[VALUE].to_pylist()]
+        found = dict(zip(rows[HIDDEN_OFFSET.name].to_pylist(), lines, strict=True))
         return [found.get(number) for number in numbers]
 
     def again(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
