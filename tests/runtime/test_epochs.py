@@ -91,8 +91,20 @@ def test_a_long_epoch_ends_at_a_start_and_while_running(
                 time.sleep(0.01)
     require_all(folder, spark, *range(1, 13))
     (checkpoint,) = flow_folder(folder).glob("checkpoint*")
+    require_left_alone(folder, spark, checkpoint)
     assert int(checkpoint.name.removeprefix("checkpoint-")) >= 3
     assert len([f for f in (checkpoint / "sources" / "0").iterdir() if f.name.isdigit()]) <= 4
+
+
+def require_left_alone(folder: Path, spark: Any, checkpoint: Path) -> None:
+    """A store without the ledger of later epochs is refused, and their checkpoint is still there to restore to."""
+    store = folder / ".millpond" / "app" / "store"
+    store.rename(folder / "kept")
+    with pytest.raises(StateError, match="MP809"):
+        run(folder, spark)
+    assert (checkpoint / "offsets").is_dir()
+    shutil.rmtree(store)
+    (folder / "kept").rename(store)
 
 
 @pytest.mark.spark

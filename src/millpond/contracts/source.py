@@ -97,7 +97,8 @@ class Given(Protocol):
     """The batches that a source has put into feed files, counted from the first; asked while no query of it runs."""
 
     def has(self, batches: int) -> bool:
-        """Whether it remembers to have given this many: False when its folder was removed or restored alone."""
+        """Whether it remembers to have given this many, and still has what comes after them: False when its folder, or
+        the rest of the state directory, was removed or restored alone."""
 
     def forget(self, batches: int) -> None:
         """This many are done for good and must never come again."""

@@ -66,14 +66,19 @@ def _put(store: Store, flow_id: str, epoch: Epoch) -> None:
         tx.commit()
 
 
-def opened(store: Store, flow_id: str, folder: Path) -> Epoch:
+def placed_epoch(store: Store, flow_id: str, folder: Path) -> Epoch:
     """The epoch of a flow that is about to begin; the first one is told where it is."""
     epoch = epoch_of(store, flow_id)
     if not epoch.path:
         epoch = replace(epoch, path=str(folder))
         _put(store, flow_id, epoch)
-    clean_up(folder, epoch)
     return epoch
+
+
+def is_behind(folder: Path, epoch: Epoch) -> bool:
+    """Whether there is a checkpoint of a later epoch: the tables are older than it."""
+    numbers = [found.name.removeprefix(f"{CHECKPOINT}-") for found in folder.glob(f"{CHECKPOINT}-*")]
+    return any(number.isdigit() and int(number) > epoch.number for number in numbers)
 
 
 def clean_up(folder: Path, epoch: Epoch) -> None:

@@ -32,7 +32,7 @@ from millpond.runtime.checkpoint import feed_files
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
 from millpond.runtime.dead_letters import Letters
-from millpond.runtime.epochs import Epoch, begin_anew, is_over, opened
+from millpond.runtime.epochs import Epoch, begin_anew, clean_up, is_behind, is_over, placed_epoch
 from millpond.runtime.idle import Idle, windowed
 from millpond.runtime.joining import JoinReader
 from millpond.runtime.ledger import FlowEntry, disagreement, flow_entry, flow_key, last_planned, require_agreement
@@ -111,9 +111,12 @@ class Flow:
             return True
         folder = self._context.state.flow(self.plan.id)
         folder.mkdir(parents=True, exist_ok=True)
-        self._epoch = opened(self._context.store, self.plan.id, folder)
+        self._epoch = placed_epoch(self._context.store, self.plan.id, folder)
         checkpoint, entry = folder / self._epoch.folder, flow_entry(self._context.store, self.plan.id)
         require_agreement(self.plan, entry, checkpoint, self._epoch.first)
+        if is_behind(folder, self._epoch):
+            raise disagreement(self.plan, "its checkpoint is of a later time than its tables", folder)
+        clean_up(folder, self._epoch)
         if self.plan.join is not None:
             sides = join_sides(self._context, self.plan.join)
             self.reader = JoinReader(self._context, self.plan, sides)

@@ -105,15 +105,21 @@ class Feed:
             sync(self._shown)
 
     def has(self, batches: int) -> bool:
-        """One file is one batch, and they are numbered from 1 without gaps."""
-        return self._last >= batches
+        """One file is one batch, and they are numbered from 1 without gaps; what comes after these was not read yet."""
+        unread = sum(1 for number in self._numbers().values() if number > batches)
+        return unread == self._last - batches
 
     def forget(self, batches: int) -> None:
         """Remove the files of batches that are done; Spark leaves the last ones."""
-        for name in os.listdir(self._shown):
-            if name[:NUMBER_DIGITS].isdigit() and int(name[:NUMBER_DIGITS]) <= batches:
+        for name, number in self._numbers().items():
+            if number <= batches:
                 with disk_errors(self._shown / name):
                     (self._shown / name).unlink(missing_ok=True)
+
+    def _numbers(self) -> dict[str, int]:
+        """The files that are there, with their numbers."""
+        names = [name for name in os.listdir(self._shown) if name[:NUMBER_DIGITS].isdigit()]
+        return {name: int(name[:NUMBER_DIGITS]) for name in names}
 
     def waiting(self) -> int:
         """How many feed files are there; those that Spark has just read may still be among them."""
