@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import SetupError
 from millpond.kafka.address import Address, client_properties
-from millpond.kafka.failures import told
+from millpond.kafka.failures import told, unreachable
+from millpond.kafka.reaching import reachable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,14 +59,15 @@ class Client:
             found = self._wait(self._admin.describeTopics(self._list(topics)).allTopicNames())
             return [(t, p) for t in topics for p in range(found.get(t).partitions().size())]
 
-    def ends(self, topics: tuple[str, ...]) -> dict[str, dict[str, int]]:
-        """Topic -> partition -> the offset behind its last message."""
+    def ends(self, topics: tuple[str, ...], *, earliest: bool = False) -> dict[str, dict[str, int]]:
+        """Topic -> partition -> the offset behind its last message, or that of its first one."""
         with told(self._address):
             wanted = self._jvm.java.util.HashMap()
             places = self.partitions(topics)
+            specs = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
             for topic, partition in places:
                 place = self._jvm.org.apache.kafka.common.TopicPartition(topic, partition)
-                wanted.put(place, self._jvm.org.apache.kafka.clients.admin.OffsetSpec.latest())
+                wanted.put(place, specs.earliest() if earliest else specs.latest())
             found = self._wait(self._admin.listOffsets(wanted).all())
             ends: dict[str, dict[str, int]] = {topic: {} for topic in topics}
             for place in found.keySet():
@@ -103,6 +105,8 @@ def connected(spark: SparkSession, address: Address, values: Mapping[str, Any]) 
     limits = {"default.api.timeout.ms": str(ANSWER_S * 1000), "request.timeout.ms": "5000"}
     for name, value in {**limits, **client_properties(address, values)}.items():
         properties.setProperty(name, value)
+    if not reachable(address):
+        raise unreachable(address)
     with told(address):
         admin = spark._jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     try:

@@ -65,11 +65,7 @@ def failure(address: Address, text: str) -> SourceError:
     code = sort_of(text) or "MP502"
     messages = {
         "MP501": (f"There is no topic '{address.shown}' at {address.brokers}.", missing(address, 6).hint),
-        "MP506": (
-            f"No broker answers at {address.brokers}.",
-            f"Start it, or name another: kafka://host:9092/{address.topics[0]}; reach it with: nc -vz "
-            + address.brokers.split(",")[0].replace(":", " "),
-        ),
+        "MP506": _unreachable(address),
         "MP507": (
             f"The brokers at {address.brokers} refuse the login.",
             "Say who you are WITH ('kafka.security.protocol' = 'SASL_SSL', 'kafka.sasl.mechanism' = 'PLAIN',"
@@ -83,6 +79,18 @@ def failure(address: Address, text: str) -> SourceError:
     }
     message, hint = messages[code]
     return SourceError(code, message, hint=hint)
+
+
+def unreachable(address: Address) -> SourceError:
+    """MP506 for brokers that do not answer."""
+    message, hint = _unreachable(address)
+    return SourceError("MP506", message, hint=hint)
+
+
+def _unreachable(address: Address) -> tuple[str, str]:
+    place = address.brokers.split(",")[0].replace(":", " ")
+    hint = f"Start it, or name another: kafka://host:9092/{address.topics[0]}; see whether it listens: nc -vz {place}"
+    return f"No broker answers at {address.brokers}.", hint
 
 
 def _reason(text: str) -> str:

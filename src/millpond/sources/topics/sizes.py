@@ -1,4 +1,4 @@
-"""How many messages a batch holds, told by the offsets that Spark wrote down before it began."""
+"""How many messages a batch holds and how far batches are done, told by the offsets that Spark wrote down."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ def batch_size(checkpoint: Path) -> int | None:
     if end is None or start is None:
         return None
     return sum(o - start.get(topic, {}).get(p, 0) for topic, places in end.items() for p, o in places.items())
+
+
+def committed_offsets(checkpoint: Path) -> Offsets:
+    """Up to where batches are done, by topic and partition."""
+    numbers = [int(file.name) for file in (checkpoint / "commits").glob("[0-9]*") if file.name.isdigit()]
+    return (_offsets(checkpoint / "offsets" / str(max(numbers))) if numbers else None) or {}
 
 
 def _offsets(file: Path) -> Offsets | None:

@@ -1,0 +1,65 @@
+"""How far topics reach beyond what is read: asked of the brokers now and then by a thread that nobody waits for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millpond.errors import SourceError
+from millpond.kafka.address import Address
+from millpond.kafka.client import connected
+from millpond.sources.topics.sizes import Offsets, committed_offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INTERVAL_S = 1.0
+# Without `look` for so long the thread ends: the flow was stopped.
+WANTED_S = 10.0
+
+
+class Reach:
+    """`look` says that somebody is interested; `lag` and `away` may be read by any thread."""
+
+    def __init__(self, address: Address, values: Mapping[str, Any], checkpoint: Path) -> None:
+        self._address, self._values, self._checkpoint = address, values, checkpoint
+        self._looked = 0.0
+        self._ends: Offsets | None = None
+        self._starts: Offsets = {}
+        self._thread: threading.Thread | None = None
+        # What is wrong with the brokers at the moment.
+        self.away: SourceError | None = None
+
+    def look(self, spark: SparkSession, topics: tuple[str, ...]) -> None:
+        self._looked = time.monotonic()
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, args=(spark, topics), daemon=True)
+            self._thread.start()
+
+    def _run(self, spark: SparkSession, topics: tuple[str, ...]) -> None:
+        while time.monotonic() - self._looked < WANTED_S:
+            try:
+                with connected(spark, self._address, self._values) as client:
+                    self._starts = client.ends(topics, earliest=True)
+                    while time.monotonic() - self._looked < WANTED_S:
+                        self._ends, self.away = client.ends(topics), None
+                        time.sleep(INTERVAL_S)
+            except SourceError as error:
+                self.away = error
+                time.sleep(INTERVAL_S)
+
+    @property
+    def lag(self) -> int | None:
+        """Messages that are there and not in the tables yet; None while nobody has answered."""
+        if self._ends is None:
+            return None
+        done = committed_offsets(self._checkpoint)
+        behind = 0
+        for topic, partitions in self._ends.items():
+            for partition, end in partitions.items():
+                start = self._starts.get(topic, {}).get(partition, 0)
+                behind += max(0, end - max(start, done.get(topic, {}).get(partition, 0)))
+        return behind
