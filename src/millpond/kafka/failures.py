@@ -38,6 +38,14 @@ SORTS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
 )
+# What helps against a wrong configuration, by a word of what Kafka says; the last for everything else.
+CORRECTIONS = (
+    ("ReplicationFactor", "Ask for at most as many as there are brokers, such as WITH ('topic.replication' = '1')."),
+    ("InvalidPartitions", "Ask for at least one, such as WITH ('topic.partitions' = '6')."),
+    ("InvalidTopic", "A topic's name has letters, digits, dots, underscores and hyphens only."),
+    ("bootstrap", "Correct the broker's name in the URI, kafka://host:9092/topic, or the setting kafka.brokers."),
+    ("", "Correct the 'kafka.*' option that is named, WITH ('kafka.name' = 'value')."),
+)
 CONSOLE = "kafka-topics.sh --bootstrap-server {brokers} --create --topic {topic} --partitions {partitions}"
 
 
@@ -73,7 +81,7 @@ def failure(address: Address, text: str) -> SourceError:
         ),
         "MP508": (
             f"Kafka refuses the configuration: {_reason(text)}",
-            "Correct the 'kafka.*' and 'topic.*' options, or the broker's name in the URI.",
+            next((hint for word, hint in CORRECTIONS if word in text), CORRECTIONS[-1][1]),
         ),
         "MP502": (f"'{address.shown}' at {address.brokers} cannot be read: {_reason(text)}", ""),
     }
