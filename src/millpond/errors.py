@@ -81,9 +81,11 @@ CODES: dict[str, str] = {
     "MP508": "A source is configured wrongly",
     "MP509": "A table's loading was stopped by its limit",
     "MP510": "A file was rewritten and is read again",
+    "MP511": "Messages were gone before they were read",
     "MP512": "A dead letter cannot be sent again",
     # 6xx: sinks
     "MP601": "A sink cannot be written",
+    "MP602": "A sink cannot be reached",
     # 7xx: running
     "MP701": "A statement failed while running",
     "MP702": "A scalar subquery found more than one row",

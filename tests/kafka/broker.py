@@ -11,6 +11,8 @@ from pathlib import Path
 POM = Path(__file__).parent / "pom.xml"
 START_S = 60
 MAVEN_S = 600
+LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+USER, PASSWORD = "ann", "hunter2"
 
 
 def jars() -> Path | None:
@@ -36,7 +38,7 @@ class Broker:
 
     def __init__(self, folder: Path, jars: Path) -> None:
         self._folder, self._jars = folder, jars
-        self._port, self._controller = free_port(), free_port()
+        self._port, self._controller, self._login_port = free_port(), free_port(), free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._write_properties()
         self._run_to_end("kafka.tools.StorageTool", "format", "-t", uuid.uuid4().hex[:22], "-c", str(self._properties))
@@ -44,6 +46,11 @@ class Broker:
     @property
     def address(self) -> str:
         return f"localhost:{self._port}"
+
+    @property
+    def login_address(self) -> str:
+        """Where a login is asked for."""
+        return f"localhost:{self._login_port}"
 
     @property
     def _properties(self) -> Path:
@@ -54,8 +61,12 @@ class Broker:
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@localhost:{self._controller}",
-            "listeners": f"PLAINTEXT://localhost:{self._port},CONTROLLER://localhost:{self._controller}",
-            "advertised.listeners": f"PLAINTEXT://localhost:{self._port}",
+            "listeners": f"PLAINTEXT://{self.address},LOGIN://{self.login_address},"
+            f"CONTROLLER://localhost:{self._controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.address},LOGIN://{self.login_address}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOGIN:SASL_PLAINTEXT",
+            "listener.name.login.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.login.plain.sasl.jaas.config": f'{LOGIN_MODULE} required user_{USER}="{PASSWORD}";',
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self._folder / "data"),
             "auto.create.topics.enable": "false",

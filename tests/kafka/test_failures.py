@@ -18,7 +18,11 @@ JAVA = "org.apache.kafka.common.errors."
         (f"{JAVA}SaslAuthenticationException: Authentication failed", "MP507", "'kafka.sasl.mechanism' = 'PLAIN'"),
         (f"{JAVA}SslAuthenticationException: SSL handshake failed", "MP507", "'kafka.security.protocol'"),
         (f"{JAVA}TopicAuthorizationException: Not authorized", "MP507", "'kafka.sasl.jaas.config'"),
-        ("org.apache.kafka.common.config.ConfigException: Invalid url in bootstrap.servers: x", "MP508", "'kafka.*'"),
+        (
+            "org.apache.kafka.common.config.ConfigException: Invalid url in bootstrap.servers: x",
+            "MP508",
+            "kafka://host:9092/topic",
+        ),
         (f"{JAVA}InvalidReplicationFactorException: Unable to replicate 3 times", "MP508", "'topic.replication'"),
     ],
 )

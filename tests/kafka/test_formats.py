@@ -94,3 +94,62 @@ def test_avro_is_read_and_written_by_text_file_and_registry(
     assert found["at"].isoformat() == "2026-01-02T03:04:05+00:00"
     assert unpacked(message.key(), registry) == 1
     assert set(registry.subjects) == {f"{out.name}-key", f"{out.name}-value"}
+
+
+def test_csv_text_and_bytes_with_keys_headers_and_places(topic: Callable[..., Any], run: Callable[..., Any]) -> None:
+    rows, texts, raws, keyed, out = topic(), topic(), topic(), topic(), topic()
+    rows.send(b'1,"a,b",2.50', b"2,,", b"3,too,many,fields", ("k", b"x,y,1"), headers={"trace": b"t1"})
+    texts.send(b"12", b"not a number", b"13")
+    raws.send(b"\xff\x00")
+    keyed.send(('{"a": 1, "b": "x"}', {"n": 1}), ('{"a": 2, "b": "y"}', {"n": 2}), ('{"b": "x", "a": 1}', None))
+    found = run(
+        f"""
+        CREATE STREAM lines (id INT, name STRING, price DECIMAL(10,2)) FROM {rows.uri} WITH ('format' = 'csv');
+        CREATE STREAM numbers (n INT) FROM {texts.uri} WITH ('format' = 'text');
+        CREATE STREAM raws FROM {raws.uri} WITH ('format' = 'bytes');
+        CREATE TABLE seen (id INT, name STRING, price DECIMAL(10,2), place STRING, trace STRING);
+        INSERT INTO seen SELECT id, name, price, concat(_source, '/', _partition, '/', _offset),
+          CAST(_headers['trace'] AS STRING) FROM lines WHERE _timestamp > TIMESTAMP '2026-01-01 00:00:00';
+        INSERT INTO seen SELECT n, NULL, NULL, CAST(_key AS STRING), NULL FROM numbers;
+        INSERT INTO seen SELECT 99, hex(value), NULL, NULL, NULL FROM raws;
+        CREATE TABLE pairs AS SELECT * FROM {keyed.uri} WITH ('key' = 'a,b', 'key.format' = 'json');
+        INSERT INTO {out.uri} WITH ('format' = 'csv', 'headers' = 'trace', 'key' = 'id,name')
+          SELECT id, name, CAST(_headers['trace'] AS STRING) AS trace FROM lines WHERE id = 1;
+        """,
+        "SELECT id, name, CAST(price AS STRING) AS price, place, trace FROM seen UNION ALL "
+        "SELECT a, b, CAST(n AS STRING), NULL, NULL FROM pairs ORDER BY id, name",
+    )
+    assert [tuple(row.values()) for row in found] == [
+        (1, "a,b", "2.50", f"{rows.name}/0/0", "t1"),
+        (2, None, None, f"{rows.name}/0/1", "t1"),
+        (2, "y", "2", None, None),
+        (12, None, None, None, None),
+        (13, None, None, None, None),
+        (99, "FF00", None, None, None),
+    ]
+    (message,) = out.read()
+    assert (message.value(), message.key()) == (b'1,"a,b"', b'{"id":1,"name":"a,b"}')
+    assert dict(message.headers())["trace"] == b"t1"
+
+
+def test_topics_by_list_and_pattern_start_where_they_are_told(
+    topic: Callable[..., Any], run: Callable[..., Any]
+) -> None:
+    first, second = topic(2), topic()
+    first.send({"n": 1}, {"n": 2}, {"n": 3}, partition=0)
+    first.send({"n": 4}, partition=1)
+    second.send({"n": 5})
+    both = f"'kafka://{first.brokers}/{first.name},{second.name}'"
+    pattern = f"'kafka://{first.brokers}/({first.name}|{second.name})x?'"
+    offsets = f'{{"{first.name}": {{"0": 2, "1": -1}}}}'
+    found = run(
+        f"""
+        CREATE TABLE seen (what STRING, n INT);
+        CREATE STREAM both (n INT) FROM {both} WITH ('starting.offsets' = '{offsets}', 'max.rows.per.batch' = '1');
+        CREATE STREAM matching (n INT) FROM {pattern} WITH ('kafka.client.id' = 'x', 'group.id.prefix' = 'mp');
+        INSERT INTO seen SELECT 'both', n FROM both;
+        INSERT INTO seen SELECT 'matching', n FROM matching;
+        """,
+        "SELECT what, n FROM seen ORDER BY what, n",
+    )
+    assert [tuple(row.values()) for row in found] == [("both", 3), ("both", 5)] + [("matching", n) for n in range(1, 6)]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.kafka.broker import free_port
+from tests.kafka.broker import LOGIN_MODULE, PASSWORD, USER, Broker, free_port
 
 from millpond.errors import SourceError
 
@@ -53,3 +53,24 @@ def test_a_broker_that_is_not_there_is_a_network_error(topic: Callable[..., Any]
     with pytest.raises(SourceError) as caught:
         run(f"CREATE STREAM orders (id INT) FROM kafka://localhost:{free_port()}/orders; {TABLE}")
     assert caught.value.code == "MP506"
+
+
+def test_a_login_is_passed_on_and_a_wrong_one_told_at_once_without_the_password(
+    topic: Callable[..., Any], run: Callable[..., Any], broker: Broker
+) -> None:
+    orders = topic()
+    orders.send({"id": 1})
+
+    def app(password: str) -> str:
+        jaas = f'{LOGIN_MODULE} required username="{USER}" password="{password}";'
+        login = f"""'kafka.security.protocol' = 'SASL_PLAINTEXT', 'kafka.sasl.mechanism' = 'PLAIN',
+            'kafka.sasl.jaas.config' = '{jaas}', 'topic.wait.timeout' = '60s'"""
+        uri = f"kafka://{broker.login_address}/{orders.name}"
+        return f"CREATE STREAM orders (id INT) FROM {uri} WITH ({login}); {TABLE}"
+
+    with pytest.raises(SourceError) as caught:
+        run(app("wrong-word"))
+    assert caught.value.code == "MP507"
+    assert "'kafka.sasl.mechanism' = 'PLAIN'" in caught.value.hint
+    assert "wrong-word" not in str(caught.value)
+    assert run(app(PASSWORD), "SELECT id FROM seen") == [{"id": 1}]

@@ -34,13 +34,25 @@ def test_rubbish_is_a_dead_letter_and_aborted_transactions_are_not_read(
         orders.send_by(producer, {"id": number})
         end(20)
     orders.send(b"\xff\x00rubbish", {"id": 3}, None, {"id": "four"})
+    # The last thing in the topic: nothing of it may be read, nor waited for.
+    producer.begin_transaction()
+    orders.send_by(producer, *({"id": number} for number in range(100, 200)))
+    producer.abort_transaction(20)
     sql = f"""
         CREATE STREAM orders (id INT) FROM {orders.uri};
         CREATE TABLE seen (id INT); INSERT INTO seen SELECT id FROM orders;
     """
     assert [r["id"] for r in run(sql, "SELECT id FROM seen ORDER BY id")] == [1, 3]
-    letters = run(sql, "SELECT raw FROM dead_letters ORDER BY position")
-    assert [bytes(r["raw"]) for r in letters] == [b"\xff\x00rubbish", b'{"id": "four"}']
+    producer.begin_transaction()
+    orders.send_by(producer, {"id": 5})
+    producer.flush(20)
+    letters = run(sql, "SELECT partition, position, raw FROM dead_letters ORDER BY position")
+    assert [(r["partition"], r["position"], bytes(r["raw"])) for r in letters] == [
+        ("0", "4", b"\xff\x00rubbish"),
+        ("0", "7", b'{"id": "four"}'),
+    ]
+    producer.commit_transaction(20)
+    assert [r["id"] for r in run(sql, "SELECT id FROM seen ORDER BY id")] == [1, 3, 5]
 
 
 def test_partitions_added_later_are_read_and_latest_loses_nothing_between_runs(

@@ -32,6 +32,11 @@ class Topic:
         for future in admin.create_partitions([NewPartitions(self.name, partitions)]).values():
             future.result(WAIT_S)
 
+    def delete(self) -> None:
+        admin = self._admin()
+        for future in admin.delete_topics([self.name]).values():
+            future.result(WAIT_S)
+
     def partitions(self) -> int:
         return len(self._admin().list_topics(self.name, timeout=WAIT_S).topics[self.name].partitions)
 

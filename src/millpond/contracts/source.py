@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from millpond.errors import Problem
+from millpond.errors import MillpondError, Problem
 from millpond.options import Option
 from millpond.schema import TIMESTAMP, Column, Schema
 from millpond.uris import Uri
@@ -237,5 +237,7 @@ class SourcePlugin:
     # begins, with the errors of `open_stream`. Both may start the session; neither waits.
     sample: Callable[[SourceSpec, SparkSession], Found] | None = None
     require: Callable[[StreamReader, SparkSession], None] | None = None
+    # What an error of Spark's means for this source, in its own words; None where Spark's are as good.
+    failure: Callable[[SourceSpec, BaseException], MillpondError | None] | None = None
     # Checks one URI and its values without touching anything: returns a sentence for what is wrong, or nothing.
     validate: Callable[[SourceSpec], str | None] | None = None

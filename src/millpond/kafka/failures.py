@@ -12,6 +12,7 @@ from millpond.redact import redact
 # Words of Java's class names and messages -> our code. The first that is found decides, so the narrow ones stand first.
 SORTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("MP507", ("AuthenticationException", "AuthorizationException", "SslAuthentication", "SSLHandshakeException")),
+    ("MP511", ("data may have been missed", "OffsetOutOfRangeException", "may have been aged out")),
     ("MP501", ("UnknownTopicOrPartitionException", "This server does not host this topic-partition")),
     (
         "MP508",
@@ -74,6 +75,11 @@ def failure(address: Address, text: str) -> SourceError:
     messages = {
         "MP501": (f"There is no topic '{address.shown}' at {address.brokers}.", missing(address, 6).hint),
         "MP506": _unreachable(address),
+        "MP511": (
+            f"Messages of '{address.shown}' are gone that were not read yet.",
+            "They were older than the topic's retention, or the topic was deleted and made anew. Start with a new state"
+            " directory to read what there is now.",
+        ),
         "MP507": (
             f"The brokers at {address.brokers} refuse the login.",
             "Say who you are WITH ('kafka.security.protocol' = 'SASL_SSL', 'kafka.sasl.mechanism' = 'PLAIN',"

@@ -131,4 +131,5 @@ def _plain(name: str) -> str:
 
 def arrow_frame(session: SparkSession, rows: pa.Table) -> DataFrame:
     """Arrow rows as a DataFrame of exactly their types, in their order."""
-    return session.createDataFrame(rows.combine_chunks() if rows.num_rows else rows, to_spark_schema(rows.schema))
+    whole = rows.combine_chunks() if rows.num_rows else rows.schema.empty_table()
+    return session.createDataFrame(whole, to_spark_schema(rows.schema))

@@ -13,17 +13,19 @@ from pyspark.storagelevel import StorageLevel
 
 from millpond.contracts.source import BAD, DELETED, IDENTITY, ORDER_MAJOR, ORDER_MINOR, RAW, StreamReader
 from millpond.runtime.access import ROWS_DIRECT_MAX, Relation
+from millpond.runtime.passing import Passing
 
 # Above this Spark's cores are the better way. Measured by bench/flows.py.
 ROWS_DRIVER_MAX = 200_000
 ORDER = [(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Batch:
     """`relation` has the declared, hidden and order columns of the good records: a small batch is on the driver, in
     stream order, a large one in Spark. `bad` has all columns of the bad ones. `changes` has, for a source whose
-    messages have keys, the records that delete too: only tables that are kept by key see them."""
+    messages have keys, the records that delete too: only tables that are kept by key see them. `rows` and `bad` of a batch that is
+    read only once are known after `finish`; until then `rows` is about right."""
 
     id: int
     relation: Relation
@@ -31,6 +33,7 @@ class Batch:
     bad: pa.Table
     changes: Relation | None = None
     _cached: DataFrame | None = None
+    _passing: Passing | None = None
 
     @classmethod
     def of(cls, id_: int, rows: pa.Table, bad: pa.Table) -> Batch:
@@ -54,15 +57,25 @@ class Batch:
             return self.changes.select(wanted)
         return self.changes.select(*(f"`{name}`" for name in wanted)).toArrow()
 
+    def finish(self) -> bool:
+        """Called when the statements have read the batch; whether only now its bad records are known."""
+        if self._passing is None:
+            return False
+        self.rows, self.bad = self._passing.told(self.rows)
+        self._passing = None
+        return True
+
     def release(self) -> None:
         """Let Spark forget what it kept of the batch."""
         if self._cached is not None:
             self._cached.unpersist(blocking=False)
 
 
-def read_batch(reader: StreamReader, raw: DataFrame, batch_id: int, files: Sequence[Path] | None) -> Batch:
-    """Read a batch once: a small one through the driver, past Spark where the source can; a large one stays in Spark's
-    cache. `files` are its feed files, if they are known."""
+def read_batch(
+    reader: StreamReader, raw: DataFrame, batch_id: int, files: Sequence[Path] | None, *, once: bool
+) -> Batch:
+    """Read a batch: a small one through the driver, past Spark where the source can; a large one stays in Spark's
+    cache, unless its statements read it only `once`. `files` are its feed files, if they are known."""
     size = reader.size_hint(raw)
     if files is not None and size <= ROWS_DRIVER_MAX:
         rows = reader.on_driver(files)
@@ -71,6 +84,10 @@ def read_batch(reader: StreamReader, raw: DataFrame, batch_id: int, files: Seque
     count = reader.all_good(files) if files is not None and size > ROWS_DIRECT_MAX else None
     if count is not None:
         return Batch(batch_id, reader.records(raw).drop(BAD, RAW), count, pa.table({}))
+    if once and size > ROWS_DIRECT_MAX:
+        passing = Passing.of(reader.records(raw))
+        frame, changes = _good(passing.watched)
+        return Batch(batch_id, frame, size, pa.table({}), changes, _passing=passing)
     return split_records(reader.records(raw), batch_id, small=size <= ROWS_DIRECT_MAX)
 
 
@@ -80,10 +97,16 @@ def split_records(records: DataFrame, batch_id: int, *, small: bool) -> Batch:
         return _apart(records.toArrow(), batch_id)
     kept = records.persist(StorageLevel.MEMORY_AND_DISK)
     bad = kept.where(f"`{BAD}` IS NOT NULL").toArrow()
-    frame = changes = kept.where(f"`{BAD}` IS NULL").drop(BAD, RAW)
-    if DELETED in kept.columns:
-        frame = changes.where(f"NOT `{DELETED}`").drop(DELETED, IDENTITY)
+    frame, changes = _good(kept)
     return Batch(batch_id, frame, frame.count(), bad, changes, kept)
+
+
+def _good(records: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """The good records without those that delete, and with them."""
+    good = records.where(f"`{BAD}` IS NULL").drop(BAD, RAW)
+    if DELETED not in records.columns:
+        return good, good
+    return good.where(f"NOT `{DELETED}`").drop(DELETED, IDENTITY), good
 
 
 def _is_ordered(records: pa.Table) -> bool:

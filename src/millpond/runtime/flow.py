@@ -34,10 +34,12 @@ from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
 from millpond.runtime.dead_letters import Letters
 from millpond.runtime.epochs import Epoch, begin_anew, clean_up, is_behind, is_over, placed_epoch
 from millpond.runtime.idle import Idle, windowed
+from millpond.runtime.interruption import UNREACHABLE, Interruption
 from millpond.runtime.joining import JoinReader
 from millpond.runtime.ledger import FlowEntry, disagreement, flow_entry, flow_key, last_planned, require_agreement
 from millpond.runtime.meter import Meter
 from millpond.runtime.opening import Opening
+from millpond.runtime.passing import reads_once
 from millpond.runtime.preparing import join_sides
 from millpond.runtime.progress import (
     FAILED,
@@ -82,12 +84,15 @@ class Flow:
         # While it catches up, nobody else polls it.
         self.goes_on = False
         self._fed = threading.Event()
+        self._once = reads_once(plan)
         self.writes = self._tables_written()
         # One at a time: a batch, or windows of a silent stream that close.
         self._turn = threading.Lock()
         self._idle = Idle(plan)
         self._waiting = Waiting(plan, context.store)
         self.opening = Opening(self.source)
+        self.interruption = Interruption(self.source)
+        self._resuming: threading.Thread | None = None
         self._epoch = Epoch()
         self._absence = Absence(plan, context)
         self._memory = Memory()
@@ -179,6 +184,16 @@ class Flow:
             self.fail(error)
             return
         self._context.notices.extend(self.reader.problems())
+        self._run_once()
+        while self.interruption.is_on and not self._context.stopping.wait(self.interruption.left_s):
+            self._run_once()
+        if self.state == RUNNING:
+            self.state = FINISHED
+            self.tell_tables(READY)
+        self._absence.tell()
+
+    def _run_once(self) -> None:
+        self.interruption.tries()
         try:
             self.renew()
             if self.state == RUNNING:
@@ -187,10 +202,6 @@ class Flow:
                 self._query.awaitTermination()
         except Exception as error:
             self._failed(error)
-        if self.state == RUNNING:
-            self.state = FINISHED
-            self.tell_tables(READY)
-        self._absence.tell()
 
     def start(self) -> None:
         """Go on from here until stopped."""
@@ -242,8 +253,26 @@ class Flow:
     def watch(self) -> None:
         """Notice that Spark ended the query by itself."""
         query = self._query
-        if self.goes_on and self.state == RUNNING and query is not None and not query.isActive and not self._stopping:
+        if not self.goes_on or self.state != RUNNING or query is None or query.isActive or self._stopping:
+            return
+        if not self.interruption.is_on:
             self._failed(query.exception() or FlowError("MP705", "Spark ended the flow."))
+        elif not self.interruption.left_s and (self._resuming is None or not self._resuming.is_alive()):
+            # Elsewhere, because a source that is away may take its time to say so.
+            self._resuming = threading.Thread(target=self._resume, name=f"millpond-resume-{self.plan.id}", daemon=True)
+            self._resuming.start()
+
+    def _resume(self) -> None:
+        """Go on from the last finished batch."""
+        with self._gate:
+            if self._stopping:
+                return
+            try:
+                self._start(once=False)
+                self.interruption.tries()
+            except Exception as error:
+                self.interruption.tries()
+                self._failed(error)
 
     def stop(self) -> None:
         """Let the batch under way finish, then stop between batches: stopping Spark inside one interrupts Python."""
@@ -279,7 +308,7 @@ class Flow:
             self.reader.committed(batch_id)
             return
         files = feed_files(Path(self.folder) / self._epoch.folder, batch_id - self._epoch.first)
-        batch = read_batch(self.reader, raw, batch_id, files)
+        batch = read_batch(self.reader, raw, batch_id, files, once=self._once)
         try:
             staged = self._commit(batch, raw)
         finally:
@@ -290,6 +319,7 @@ class Flow:
         reach("flow.published")
         self.reader.committed(batch_id)
         reach("flow.done")
+        self.interruption.is_over()
         self._idle.heard(flow_entry(self._context.store, self.plan.id).watermark)
         bad = batch.bad.num_rows
         self.meter.add(batch.rows + bad, time.monotonic() - started, bad=bad)
@@ -314,6 +344,8 @@ class Flow:
         self._bad_records(run)
         for step in steps:
             self._run_step(hold_back(run, step) if step.waiting else run, step)
+        if run.batch.finish():
+            self._bad_records(run)
 
     def _letters(self) -> Letters:
         return self._context.letters(self.plan.name, self.source, self.plan.id)
@@ -406,7 +438,8 @@ class Flow:
             run_step(run, step)
         except Exception as error:
             failure = translate(error, step.place)
-            if step.options.get("on.error") != "dead-letter" and failure.code not in BREAKS_RULE:
+            stays = step.options.get("on.error") != "dead-letter" and failure.code not in BREAKS_RULE
+            if stays or failure.code in UNREACHABLE:
                 raise failure from error
             run.work.tx.rollback_to(savepoint)
             run_without_the_guilty(run, step, failure)
@@ -444,6 +477,8 @@ class Flow:
         self.state = FAILED
 
     def _failed(self, error: BaseException) -> None:
-        if isinstance(error, Stopping) or self._stopping or self.error is not None:
+        if isinstance(error, Stopping) or self._stopping or self.error is not None or self.interruption.is_on:
             return
-        self.fail(translate(error))
+        told = self.interruption.told(error)
+        if not self.interruption.begins(told, catching_up=not self.goes_on):
+            self.fail(told)

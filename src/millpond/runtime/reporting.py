@@ -129,7 +129,8 @@ def _status(user: Flow | Loader) -> SourceStatus:
     if user.reader is None:
         return user.opening.status()
     status = user.reader.status()
-    return replace(status, retries=status.retries + user.opening.retries)
+    status = replace(status, retries=status.retries + user.opening.retries)
+    return user.interruption.shown(status) if isinstance(user, Flow) else status
 
 
 def _sinks(context: Context) -> Iterator[SinkProgress]:

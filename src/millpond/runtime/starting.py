@@ -15,6 +15,7 @@ from millpond.plan.model import Plan, SourcePlan, TableKind
 from millpond.registry import find
 from millpond.runtime.access import Views
 from millpond.runtime.announcing import announce, publish
+from millpond.runtime.columns_found import recall, remember
 from millpond.runtime.context import Context
 from millpond.runtime.flow import Flow
 from millpond.runtime.ledger import CHANGES, VIEW
@@ -131,9 +132,12 @@ class Start:
         plugin = find("source", source.type)
         if plugin.sample is None:
             return discover_local(plugin, source.spec).columns is not None
-        found = plugin.sample(source.spec, self._spark())
+        known = recall(self._context.store, source.id)
+        found = known or plugin.sample(source.spec, self._spark())
         if found.columns is not None:
             self._found[source.spec.id] = found
+            if known is None:
+                remember(self._context.store, source.id, found)
         return found.columns is not None
 
     def _spark(self) -> SparkSession:

@@ -94,7 +94,8 @@ class KafkaSink:
         if "not present in metadata" in text:
             text = "UnknownTopicOrPartitionException"
         told = failure(self._address, text).problems[0]
-        return SinkError("MP601", f"{self._spec.shown} cannot be written. {told.message}", hint=told.hint)
+        code = "MP602" if told.code == "MP506" else "MP601"
+        return SinkError(code, f"{self._spec.shown} cannot be written. {told.message}", hint=told.hint)
 
     def publish(self, staged: dict[str, Any]) -> None:
         self._rows += staged["rows"]

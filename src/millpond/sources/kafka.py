@@ -23,7 +23,11 @@ from millpond.contracts.source import (
     SourceSpec,
     StreamReader,
 )
+from millpond.errors import MillpondError
+from millpond.kafka.address import address_of
 from millpond.kafka.avro import KEY, VALUE, lacking_schema
+from millpond.kafka.failures import failure as told_failure
+from millpond.kafka.failures import sort_of
 from millpond.kafka.options import AVRO, BROKERS, CREATION, FORMAT, KEY_FORMAT, PASSED_ON
 from millpond.options import DURATION, INTEGER, NAMES, NUMBER, TEXT, Kind, Option, choice
 from millpond.units import parse_duration
@@ -130,6 +134,14 @@ def sample(spec: SourceSpec, spark: SparkSession) -> Found:
     return discovery.sample(spec, spark)
 
 
+def failure(spec: SourceSpec, error: BaseException) -> MillpondError | None:
+    """One of ours, where Kafka's client failed and nobody has told it yet."""
+    text = str(error)
+    if isinstance(error, MillpondError) or sort_of(text) is None or "kafka" not in text.lower():
+        return None
+    return told_failure(address_of(spec.uri, spec.values), text)
+
+
 PLUGIN = SourcePlugin(
     name="kafka",
     options=OPTIONS,
@@ -142,5 +154,6 @@ PLUGIN = SourcePlugin(
     pace=("topic.*", "bulk.*", "sample.rows", "max.rows.per.batch"),
     patience=patience,
     require=require,
+    failure=failure,
     validate=validate,
 )

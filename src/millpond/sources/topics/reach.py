@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 INTERVAL_S = 1.0
 # Without `look` for so long the thread ends: the flow was stopped.
 WANTED_S = 10.0
+MISSING = "MP501"
 
 
 class Reach:
@@ -30,8 +31,9 @@ class Reach:
         self._ends: Offsets | None = None
         self._starts: Offsets = {}
         self._thread: threading.Thread | None = None
-        # What is wrong with the brokers at the moment.
+        # What is wrong with the brokers at the moment, and since when.
         self.away: SourceError | None = None
+        self._away_since = 0.0
 
     def look(self, spark: SparkSession, topics: tuple[str, ...]) -> None:
         self._looked = time.monotonic()
@@ -48,8 +50,16 @@ class Reach:
                         self._ends, self.away = client.ends(topics), None
                         time.sleep(INTERVAL_S)
             except SourceError as error:
+                if self.away is None or self.away.code != error.code:
+                    self._away_since = time.monotonic()
                 self.away = error
                 time.sleep(INTERVAL_S)
+
+    def gone(self, limit_s: float) -> SourceError | None:
+        """MP501 for topics that have been missing for longer than a limit: Spark would look for them for minutes."""
+        error = self.away
+        is_missing = error is not None and error.code == MISSING
+        return error if is_missing and time.monotonic() - self._away_since >= limit_s else None
 
     @property
     def lag(self) -> int | None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millpond.contracts.source import BAD, DELETED, SourceSpec, SourceStatus
+from millpond.contracts.source import BAD, SourceSpec, SourceStatus
 from millpond.errors import Problem
 from millpond.kafka.address import address_of
 from millpond.kafka.client import connected
 from millpond.kafka.counting import counted
 from millpond.sources.topics.looking import topics_there
+from millpond.sources.topics.reach import Reach
 from millpond.sources.topics.reading import reader_options
 from millpond.sources.topics.sizes import batch_size
 from millpond.sources.topics.starting import starting_offsets
@@ -34,19 +36,31 @@ class KafkaStream:
         self._address = address_of(spec.uri, spec.values)
         self._topics: tuple[str, ...] = ()
         self._seen: Any = None
-        self._rows = self._bad = self._skipped = 0
+        self._rows = self._bad = self._skipped = self._bytes = 0
+        self._reach = Reach(self._address, spec.values, folder.parent / "checkpoint")
+        self._spark: SparkSession | None = None
+        # When the newest message that is in the tables was written, in seconds since the epoch.
+        self._newest: float | None = None
 
     def require(self, spark: SparkSession) -> None:
         """Find the topics, or make them; MP501 when they are not there, MP506 when nobody answers."""
         self._topics = topics_there(spark, self._address, self._spec.values)
 
     def stream(self, spark: SparkSession) -> DataFrame:
+        self._spark = spark
         options = reader_options(self._spec, self._topics)
         with connected(spark, self._address, self._spec.values) as client:
             options["startingOffsets"] = starting_offsets(client, self._topics, self._spec.values, self._folder)
         return spark.readStream.format("kafka").options(**options).load()
 
     def poll(self, *, final: bool = False) -> bool:
+        """Spark looks for new messages itself; here the brokers are asked how many there are, and a topic that was
+        deleted is told when it has been looked for as long as the options say."""
+        if self._spark is not None and not final:
+            self._reach.look(self._spark, self._topics)
+            gone = self._reach.gone(self._spec.values["topic.wait.timeout"] / 1_000_000)
+            if gone is not None:
+                raise gone
         return False
 
     @property
@@ -59,9 +73,15 @@ class KafkaStream:
 
         from millpond.sources.topics.messages import records_of
 
-        self._seen = Observation()
-        counts = {"rows": F.lit(1), "bad": F.col(BAD), "skipped": F.when(F.col(DELETED), F.lit(1))}
-        return records_of(batch, self._spec).observe(self._seen, *(F.count(v).alias(n) for n, v in counts.items()))
+        self._seen = (Observation(), Observation())
+        messages = batch.observe(
+            self._seen[0],
+            F.count(F.lit(1)).alias("rows"),
+            F.count_if(F.col("value").isNull()).alias("skipped"),
+            F.coalesce(F.sum(F.octet_length("value")), F.lit(0)).alias("bytes"),
+            F.coalesce(F.unix_micros(F.max("timestamp")), F.lit(0)).alias("newest"),
+        )
+        return records_of(messages, self._spec).observe(self._seen[1], F.count(BAD).alias("bad"))
 
     def on_driver(self, files: Sequence[Path]) -> pa.Table | None:
         """There is no feed: Spark reads."""
@@ -86,14 +106,30 @@ class KafkaStream:
         return again(self._spec, spark, letters)
 
     def committed(self, batch_id: int) -> None:
-        if self._seen is not None:
-            rows, bad, skipped = counted(self._seen, "rows", "bad", "skipped")
-            self._rows, self._bad, self._skipped = self._rows + rows, self._bad + bad, self._skipped + skipped
-            self._seen = None
+        if self._seen is None:
+            return
+        rows, skipped, read, newest = counted(self._seen[0], "rows", "skipped", "bytes", "newest")
+        (bad,) = counted(self._seen[1], "bad")
+        self._rows, self._bad, self._skipped = self._rows + rows, self._bad + bad, self._skipped + skipped
+        self._bytes += read
+        self._newest = newest / 1_000_000 if newest else self._newest
+        self._seen = None
 
     def status(self) -> SourceStatus:
+        lag, away = self._reach.lag, self._reach.away
+        waited = max(0.0, time.time() - self._newest) if lag and self._newest is not None else None
         detail = f"{self._skipped} messages without a value" if self._skipped else ""
-        return SourceStatus(rows=self._rows, bad_records=self._bad, detail=detail)
+        return SourceStatus(
+            "ready" if away is None else "retrying",
+            "healthy" if away is None else "not_found" if away.code == "MP501" else "disconnected",
+            self._rows,
+            self._bad,
+            lag=lag,
+            detail=detail if away is None else away.problems[0].message,
+            bytes=self._bytes,
+            lag_s=0.0 if lag == 0 else waited,
+            updated_at=self._newest,
+        )
 
     @property
     def given(self) -> None:
