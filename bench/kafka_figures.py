@@ -133,7 +133,7 @@ def kafka_figures(spark: SparkSession, scale: float = 1.0) -> dict[str, float]:
         bench = Bench(spark, brokers, root, max(int(MESSAGES * scale), 1000))
         create(brokers, "out")
         joined = "SELECT e.*, u.tier FROM events e JOIN users u ON u.user_id = e.user_id;\n"
-        keyed = f"CREATE TABLE kept PRIMARY KEY (id) AS SELECT * FROM events;\n"
+        keyed = "CREATE TABLE kept PRIMARY KEY (id) AS SELECT * FROM events;\n"
         return {
             "spark_reader_rows_s": bench.spark_reader(),
             "consumer_loop_rows_s": bench.consumer(),

@@ -1,4 +1,4 @@
-"""Sources measured: files loaded into keyed tables, followed line by line, ten thousand small ones, and a large one.
+"""Sources measured: files loaded into keyed tables, followed line by line, ten thousand small ones, a large one; Kafka.
 
     python bench/sources.py [--json] [--scale 0.1] [--only csv,tail]
 
@@ -26,11 +26,11 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet as pq
+from kafka_figures import kafka_figures, kafka_session
 
 import millpond as mp
 from millpond.contracts.table import Table
 from millpond.rendering import json_lines
-from millpond.runtime.session import build_session
 
 ROWS = 1_000_000
 FILES = 10_000
@@ -46,7 +46,7 @@ class Bench:
     def __init__(self, scale: float) -> None:
         self.scale = scale
         self.root = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
-        self.spark = build_session()
+        self.spark = kafka_session()
 
     def rows(self, count: int) -> int:
         return max(int(count * self.scale), 100)
@@ -210,6 +210,7 @@ FIGURES: dict[str, Callable[[Bench], dict[str, float]]] = {
     "tail": tail,
     "small": small_files,
     "big": big_file,
+    "kafka": lambda bench: kafka_figures(bench.spark, bench.scale),
 }
 
 

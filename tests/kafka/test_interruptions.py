@@ -100,29 +100,3 @@ def test_a_killed_app_has_exactly_the_right_tables_after_it(
     del last["u0"]
     assert {row["user"]: row["n"] for row in app.table("users").find().to_pylist()} == last
     app.stop()
-
-
-def test_a_topic_deleted_while_it_is_read_fails_its_flow_and_made_anew_is_told(
-    topic: Callable[..., Any], spark: Any, tmp_path: Path
-) -> None:
-    orders = topic()
-    orders.send({"id": 1}, {"id": 2})
-    sql = f"""
-        CREATE STREAM orders (id INT) FROM {orders.uri};
-        CREATE TABLE seen (id INT); INSERT INTO seen SELECT id FROM orders;
-    """
-    app = mp.App(sql=sql, state=tmp_path / "state", spark=spark)
-    app.start()
-    until(lambda: len(app.table("seen")) == 2, "the first messages")
-    orders.delete()
-    until(lambda: app.failures, "a flow that has failed")
-    assert app.failures[0].code == "MP501"
-    app.stop()
-    until(lambda: not orders.exists(), "a topic that is gone")
-    orders.create()
-    orders.send({"id": 3})
-    app = mp.App(sql=sql, state=tmp_path / "state", spark=spark)
-    with pytest.raises(mp.MillpondError) as caught:
-        app.run_once()
-    assert caught.value.code == "MP511"
-    app.stop()

@@ -10,6 +10,8 @@ from typing import Any
 from millpond.uris import Uri
 
 DEFAULT_BROKERS = "localhost:9092"
+# How long the client waits for an answer in all, and for one request.
+ANSWER_MS, REQUEST_MS = "15000", "10000"
 # Letters that no topic's name has, and a pattern of names nearly always does.
 _PATTERN = re.compile(r"[*+?^$|()\[\]{}\\]")
 
@@ -41,6 +43,10 @@ def address_of(uri: Uri, values: Mapping[str, Any]) -> Address:
 
 
 def client_properties(address: Address, values: Mapping[str, Any]) -> dict[str, str]:
-    """What Kafka's own client is told, by its own names: the `kafka.*` options without their prefix."""
+    """What Kafka's own client is told, by its own names: the `kafka.*` options without their prefix. By itself it would
+    wait a minute for brokers that are away."""
     given = {n.removeprefix("kafka."): str(v) for n, v in values.items() if n.startswith("kafka.")}
-    return {**given, "bootstrap.servers": address.brokers}
+    whole = given.get("default.api.timeout.ms", ANSWER_MS)
+    one = min(REQUEST_MS, whole, key=int) if whole.isdigit() else REQUEST_MS
+    limits = {"default.api.timeout.ms": whole, "request.timeout.ms": one}
+    return {**limits, **given, "bootstrap.servers": address.brokers}

@@ -102,8 +102,7 @@ def connected(spark: SparkSession, address: Address, values: Mapping[str, Any]) 
     """A client, closed afterwards."""
     require_jars(spark)
     properties = spark._jvm.java.util.Properties()
-    limits = {"default.api.timeout.ms": str(ANSWER_S * 1000), "request.timeout.ms": "5000"}
-    for name, value in {**limits, **client_properties(address, values)}.items():
+    for name, value in client_properties(address, values).items():
         properties.setProperty(name, value)
     if not reachable(address):
         raise unreachable(address)

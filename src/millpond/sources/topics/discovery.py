@@ -15,6 +15,7 @@ from millpond.kafka.address import address_of
 from millpond.kafka.avro import KEY as AVRO_KEY
 from millpond.kafka.avro import VALUE as AVRO_VALUE
 from millpond.kafka.avro import columns_of
+from millpond.kafka.failures import told
 from millpond.schema import Column, Schema
 from millpond.sources.files.guessing import Guess, csv_guess, json_guess
 from millpond.sources.topics.looking import topics_there
@@ -42,13 +43,14 @@ def sample(spec: SourceSpec, spark: SparkSession) -> Found:
     except SourceError as error:
         return Found(missing=True, detail=error.problems[0].message)
     try:
-        keys_seen, values_seen = _messages(spec, spark, topics)
+        with told(address_of(spec.uri, spec.values)):
+            keys_seen, values_seen = _messages(spec, spark, topics)
         columns = _columns(_values_read(spec), values_seen)
         if not columns:
             return Found(detail="it holds no messages yet")
         return Found(_with_keys(columns, keys, _columns(_keys_read(spec), keys_seen)))
     except SourceError as error:
-        # The registry of schemas is away.
+        # The brokers, or the registry of schemas, have gone away.
         return Found(missing=True, detail=error.problems[0].message)
 
 
