@@ -24,8 +24,8 @@ ORDER = [(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")]
 class Batch:
     """`relation` has the declared, hidden and order columns of the good records: a small batch is on the driver, in
     stream order, a large one in Spark. `bad` has all columns of the bad ones. `changes` has, for a source whose
-    messages have keys, the records that delete too: only tables that are kept by key see them. `rows` and `bad` of a batch that is
-    read only once are known after `finish`; until then `rows` is about right."""
+    messages have keys, the records that delete too: only tables that are kept by key see them. `rows` and `bad` of a
+    batch that is read only once are known after `finish`; until then `rows` is about right."""
 
     id: int
     relation: Relation
