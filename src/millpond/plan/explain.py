@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from millpond.plan.model import (
     SourcePlan,
     Step,
     StepKind,
+    StreamSide,
     TableKind,
     TablePlan,
 )
@@ -139,7 +141,7 @@ def _flow_lines(flow: FlowPlan, plan: Plan) -> Iterator[str]:
     watermark = f", watermark on {flow.watermark.column}" if flow.watermark else ""
     yield f"{flow.name}  {_driver(flow, plan)}{watermark}"
     if flow.join is not None:
-        times = [side.time for side in (flow.join.left, flow.join.right)]
+        times = [_time(side, plan) for side in (flow.join.left, flow.join.right)]
         told = f"by watermarks on {times[0]} and {times[1]}" if all(times) else "nothing: there is no time bound"
         yield f"  {flow.join.kind} join kept by Spark; events are forgotten {told}"
     for number, step in enumerate(flow.steps, 1):
@@ -150,6 +152,12 @@ def _flow_lines(flow: FlowPlan, plan: Plan) -> Iterator[str]:
             yield f"     {_matching(step, plan)}"
         yield from (f"     {line}" for line in _missing(step))
         yield from (f"     {_access(a)}" for a in step.reads)
+
+
+def _time(side: StreamSide, plan: Plan) -> str | None:
+    """The column of a side's watermark, as its stream calls it."""
+    of_pairs = side.time is not None and all(source.id != side.source for source in plan.sources)
+    return re.sub(r"^([lr]_)+", "", side.time) if side.time is not None and of_pairs else side.time
 
 
 def _changes_lines(changes: ChangesPlan, plan: Plan) -> Iterator[str]:

@@ -70,11 +70,13 @@ def _joining(item: Planned, split: Split, id_: str, context: Context) -> list[Fl
     step = replace(flow.steps[0], query=without_hints(split.query), aggregate=split.aggregate)
     if step.condition is not None:
         step = replace(step, condition=split.condition)
-    *inner, last = split.joins
-    made = [
-        replace(flow, id=f"{id_}_{number}", steps=(), watermark=None, join=join) for number, join in enumerate(inner, 1)
-    ]
-    return [*made, replace(flow, id=id_, steps=(step,), watermark=split.watermark, join=last)]
+    made = []
+    for number, join in enumerate(split.joins, 1):
+        name = " + ".join(_name(source, context) for source in split.sources[: number + 1])
+        joined = split.sources[1 : number + 1]
+        made.append(replace(flow, id=f"{id_}_{number}", name=name, steps=(), watermark=None, joined=joined, join=join))
+    made[-1] = replace(made[-1], id=id_, steps=(step,), watermark=split.watermark)
+    return made
 
 
 def _tells_changes(item: Planned) -> bool:

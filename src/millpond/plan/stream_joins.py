@@ -32,9 +32,10 @@ Names = dict[str, str]
 
 @dataclass(frozen=True)
 class Split:
-    """A statement over streams taken apart: their joins, the inner ones first, and what it makes of the joined rows;
-    `watermark` is on a column of these."""
+    """A statement over streams taken apart: their sources, their joins, the inner ones first, and what it makes of the
+    joined rows; `watermark` is on a column of these."""
 
+    sources: tuple[str, ...]
     joins: tuple[StreamJoin, ...]
     query: exp.Query
     aggregate: AggregatePlan | None
@@ -71,7 +72,8 @@ def split_join(item: Planned, id_: str) -> Split | None:
         assert isinstance(rows, exp.Select)
         aggregate = replace(aggregate, rows=rows)
     condition = None if item.condition is None else as_expression(_renamed(item.condition.copy(), names, JOINED))
-    return Split(joins, query, aggregate, condition, _watermark(item.aggregate, top.streams, parts, names))
+    sources = tuple(i.drivers[0] for i in top.streams)
+    return Split(sources, joins, query, aggregate, condition, _watermark(item.aggregate, top.streams, parts, names))
 
 
 def _parts(top: BoundSelect) -> list[_Part] | None:

@@ -28,7 +28,9 @@ def companion_specs(views: Views, plan: AggregatePlan, query: Callable[[exp.Quer
     keys = tuple(found[name] for name in plan.keys) if plan.keys else (Column(ONE, pa.int8()),)
     running = tuple(found[a.name] for a in plan.accumulators)
     numbered = (Column(GROUP_ID, pa.int64()),) if plan.kept else ()
-    yield _spec(plan.companion, (*keys, *running, *numbered), key_columns(plan))
+    # Sessions that a batch may grow are found by their group alone.
+    by_group = (plan.groups,) if plan.window is not None and plan.window.is_session and plan.groups else ()
+    yield _spec(plan.companion, (*keys, *running, *numbered), key_columns(plan), by_group)
     for distinct in plan.distincts:
         columns = (*keys, *_columns(grouped, distinct.arguments))
         yield _spec(distinct.companion, columns, tuple(c.name for c in columns))

@@ -14,6 +14,7 @@ from millpond.runtime import aggregate, distinct, kept, late
 from millpond.runtime.aggregate import GROUP_ID, key_columns, positions
 from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.partials import Grouped, grouped_rows, partials
+from millpond.runtime.row_sets import rows_with, unique_rows
 from millpond.runtime.sessions import join_sessions
 from millpond.runtime.watermark import at
 from millpond.runtime.work import Work
@@ -84,7 +85,8 @@ def _fold_sessions(run: BatchRun, step: Step, rows: Grouped, batch: pa.Table) ->
     companion = run.work.table(plan.companion)
     closed_us = late.closed_until(run, step, run.watermark.before)
     timed = batch.filter(pc.is_valid(batch[START]))
-    held = companion.to_arrow()
+    groups = list(plan.groups)
+    held = rows_with(companion, groups, unique_rows(timed.select(groups))) if groups else companion.to_arrow()
     joined = join_sessions(held.filter(pc.invert(late.is_refused(held, closed_us))), timed, plan)
     is_late = late.is_refused(joined.sessions, closed_us)
     refused = pa.concat_tables([batch.filter(pc.is_null(batch[START])), timed.filter(is_late.take(joined.into))])
