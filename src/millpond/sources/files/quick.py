@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from io import BytesIO
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -65,8 +66,15 @@ def parsed(pieces: Iterable[Piece], parse: Parse | None) -> Iterator[Part]:
     """The pieces in parts, each with its columns, or with None where Spark must parse it; several are parsed at once,
     which Arrow does without holding up Python."""
     waiting: deque[Future[list[Part]]] = deque()
+    following = iter(pieces)
+    first = list(islice(following, 2))
+    if len(first) < 2:
+        # Of a small file there is one piece: threads would cost more than its parsing.
+        for piece in first:
+            yield from _parts(piece, None if piece.problem else parse, HALVINGS_MAX)
+        return
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for piece in pieces:
+        for piece in chain(first, following):
             waiting.append(pool.submit(_parts, piece, None if piece.problem else parse, HALVINGS_MAX))
             if len(waiting) > AT_ONCE:
                 yield from waiting.popleft().result()
