@@ -67,7 +67,7 @@ def draw(figures: dict[str, float], path: Path) -> None:
     for name, title in TITLES.items():
         sizes = [int(f.rpartition("_")[2]) for f in figures if f.startswith(f"growth_{name}_")]
         axes.plot(sizes, [figures[f"growth_{name}_{size}"] for size in sizes], marker="o", label=title)
-    axes.set(xscale="log", yscale="log", xlabel="rows in the table", ylabel="per second", ylim=(1e4, None))
+    axes.set(xscale="log", yscale="log", xlabel="rows in the table", ylabel="per second", ylim=(1e3, None))
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc="lower right")
     pyplot.savefig(path, dpi=120, bbox_inches="tight")
