@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -127,6 +129,11 @@ def join(bench: Bench) -> dict[str, float]:
     return {"join_rows_s": events / seconds, "spark_stale_rows_s": plain_spark("join", folder, events)}
 
 
+def trigger_ms(progress: list[Any]) -> list[float]:
+    """How long Spark took for each trigger that ran a batch, all of it counted."""
+    return [p["durationMs"]["triggerExecution"] for p in progress if "addBatch" in p["durationMs"]]
+
+
 def plain_spark(what: str, folder: Path, events: int) -> float:
     """The plain way, in a process of its own with Spark's default settings."""
     done = subprocess.run(
@@ -161,15 +168,23 @@ def floor(bench: Bench) -> dict[str, float]:
     app.table("symbols").insert([{"symbol": f"S{i}", "sector": f"sector {i % 7}"} for i in range(500)])
     app.start()
     feed = app.feed("memory://ticks")
-    times = []
-    for number in range(40):
+    own, through = [], []
+    for number in range(60):
+        started = time.monotonic()
         feed.send(
             [{"user_id": f"u{(number * 100 + i) % 10_000}", "symbol": f"S{i}", "quantity": i} for i in range(100)]
         )
         until(partial(_all_did, app, number + 1))
-        times.append(app.progress().flows[0].batch_ms)
+        through.append((time.monotonic() - started) * 1000)
+        own.append(app.progress().flows[0].batch_ms)
+    triggers = [ms for query in bench.spark.streams.active for ms in trigger_ms(query.recentProgress)]
     app.stop()
-    return {"batch_floor_ms": statistics.median(times[10:]), "spark_floor_ms": plain_spark("floor", folder, 0)}
+    return {
+        "batch_floor_ms": statistics.median(triggers[10:]),
+        "batch_own_ms": statistics.median(own[10:]),
+        "send_to_visible_ms": statistics.median(through[10:]),
+        "spark_floor_ms": plain_spark("floor", folder, 0),
+    }
 
 
 def changes(bench: Bench) -> dict[str, float]:
@@ -209,6 +224,7 @@ def flat(bench: Bench) -> dict[str, float]:
             times.append(time.perf_counter() - started)
         figures[f"lookup_ms_{count}"] = statistics.median(times) * 1000
         app.stop()
+    figures["join_flat"] = max(figures.values()) / figures["lookup_ms_1000"]
     return figures
 
 
@@ -227,6 +243,7 @@ def many(bench: Bench) -> dict[str, float]:
             for i in range(count)
         )
         app = bench.app(folder, text)
+        threads, memory = _threads(), _memory_mb()
         app.start()
         feeds = [app.feed(f"memory://s{i}") for i in range(count)]
         times = []
@@ -237,8 +254,29 @@ def many(bench: Bench) -> dict[str, float]:
             until(partial(_all_did, app, number + 1))
             times.append((time.monotonic() - started) * 1000)
         figures[f"flows_{count}_ms"] = statistics.median(times[1:])
+        figures["threads_per_flow"] = (_threads() - threads) / count
+        figures["memory_per_flow_mb"] = max(_memory_mb() - memory, 0.0) / count
         app.stop()
+        figures[f"spark_flows_{count}_ms"] = plain_spark(f"many{count}", folder, 0)
     return figures
+
+
+def _jvm() -> int:
+    """The process that Spark runs in."""
+    return int(subprocess.run(["pgrep", "-P", str(os.getpid()), "java"], capture_output=True, check=True).stdout)
+
+
+def _status(process: int | str, name: str) -> int:
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1])
+
+
+def _threads() -> int:
+    return _status("self", "Threads") + _status(_jvm(), "Threads")
+
+
+def _memory_mb() -> float:
+    return (_status("self", "VmRSS") + _status(_jvm(), "VmRSS")) / 1024
 
 
 FIGURES: dict[str, Callable[[Bench], dict[str, float]]] = {

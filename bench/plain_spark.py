@@ -49,7 +49,36 @@ def floor(spark: SparkSession, folder: Path) -> float:
     return statistics.median(durations["triggerExecution"] for durations in ran[len(ran) // 4 :])
 
 
+def many(spark: SparkSession, folder: Path, count: int) -> float:
+    """The median trigger of as many queries side by side, each writing a few rows, in ms."""
+    queries = []
+    for number in range(count):
+        rows = spark.readStream.format("rate").option("rowsPerSecond", 10).load()
+
+        def write(batch: DataFrame, _: int) -> None:
+            batch.count()
+
+        writer: Any = rows.writeStream.foreachBatch(write)
+        where = str(folder / f"plain-{count}-{number}")
+        queries.append(writer.option("checkpointLocation", where).trigger(processingTime="0 seconds").start())
+    deadline = time.monotonic() + 600
+    while min(len(_ran(query)) for query in queries) < 6 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    times = [ms for query in queries for ms in _ran(query)[1:]]
+    for query in queries:
+        query.stop()
+    return statistics.median(times)
+
+
+def _ran(query: Any) -> list[float]:
+    return [p["durationMs"]["triggerExecution"] for p in query.recentProgress if "addBatch" in p["durationMs"]]
+
+
 if __name__ == "__main__":
     spark = session()
-    print({"join": join, "floor": floor}[sys.argv[1]](spark, Path(sys.argv[2])))
+    what, folder = sys.argv[1], Path(sys.argv[2])
+    if what.startswith("many"):
+        print(many(spark, folder, int(what.removeprefix("many"))))
+    else:
+        print({"join": join, "floor": floor}[what](spark, folder))
     spark.stop()
