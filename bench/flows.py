@@ -33,7 +33,7 @@ PATIENCE_S = 600.0
 
 STREAM = (
     "CREATE STREAM events (id BIGINT, user_id STRING, symbol STRING, quantity INT, price DECIMAL(12,2), ts TIMESTAMP, "
-    "WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS) FROM 'file://./in/*.jsonl';\n"
+    "WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS) FROM 'file://./in' WITH ('format' = 'jsonl');\n"
 )
 USERS = "CREATE TABLE users (user_id STRING PRIMARY KEY, name STRING, tier STRING, n BIGINT);\n"
 
