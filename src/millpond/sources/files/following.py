@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 # A look at many files may take long; it is never more than this share of the time.
 LOOKING_SHARE = 0.2
 PROBLEMS_MAX = 100
+# Rows of a batch while the app runs; catching up takes what is there in one.
+LIVE_ROWS = 200_000
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,9 @@ class FileStream:
         """Read what is new in these files into the feed; returns the rows."""
         if seen:
             self._contents = settled(self._contents, self._spec, self._where)
-        batching = Batching(self._feed, self._spec.values["max.rows.per.batch"], self._publish)
+        most = self._spec.values["max.rows.per.batch"]
+        # While the app runs the flow works on the first records of many as the rest is still being read.
+        batching = Batching(self._feed, min(most, LIVE_ROWS) if self._caught_up else most, self._publish)
         major = self._positions.next_major()
         for file in seen:
             if self._feed.waiting() >= FILES_MAX:
