@@ -102,6 +102,6 @@ def test_a_wrong_file_is_explained_by_its_mistakes(app: Path, capsys: Capture) -
     assert "MP201 app.sql:6:13" in told.err
 
 
-def test_explain_says_that_the_state_is_not_compared_yet(app: Path, capsys: Capture) -> None:
-    assert main(["explain", "app.sql", "--state", "state"]) == 0
-    assert "MP901  note: " in capsys.readouterr().err
+def test_explain_compares_with_a_state_that_must_be_there(app: Path, capsys: Capture) -> None:
+    assert main(["explain", "app.sql", "--state", "state"]) == 1
+    assert "MP807  There is no state in state." in capsys.readouterr().err
