@@ -1,6 +1,7 @@
 """JSON lines of many rows at once: columns become texts and texts lines by Arrow, which holds up no other thread.
 
-The values are written as `millpond.rendering` writes them, decimals as exact numbers.
+The values are written as `millpond.rendering` writes them, decimals as exact numbers; without blanks between them, as
+Spark does, because files of large batches lie beside those of small ones.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def json_blocks(rows: pa.Table) -> Iterator[memoryview]:
     for batch in rows.to_batches(max_chunksize=BATCH_ROWS):
         parts: list[pa.Array | str] = []
         for number, (name, column) in enumerate(zip(names, batch.columns, strict=True)):
-            parts += [f"{', ' if number else '{'}{name}: ", _texts(column)]
+            parts += [f"{',' if number else '{'}{name}:", _texts(column)]
         lines = pc.binary_join_element_wise(*_scalars(parts), pa.scalar("}\n"), pa.scalar(""))
         yield _bytes(lines)
 
