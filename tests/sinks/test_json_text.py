@@ -46,9 +46,8 @@ def test_columns_give_the_same_lines(type_: pa.DataType) -> None:
     @given(st.lists(st.none() | VALUES[type_], min_size=1, max_size=8))
     def check(values: list[Any]) -> None:
         rows = pa.table({"a": pa.array(values, type_), "n": pa.array(range(len(values)))})
-        assert [read(line) for line in text(rows).splitlines()] == [
-            read(t) for t in json_lines(rows, exact_numbers=True)
-        ]
+        wanted = [read(line) for line in json_lines(rows, exact_numbers=True)]
+        assert [read(line) for line in text(rows).split("\n")[:-1]] == wanted
 
     check()
 
