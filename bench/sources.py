@@ -216,16 +216,20 @@ FIGURES: dict[str, Callable[[Bench], dict[str, float]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object per figure")
+    parser.add_argument("--json", action="store_true", help="print one line of named figures")
     parser.add_argument("--scale", type=float, default=1.0, help="how large the data is")
     parser.add_argument("--only", default=",".join(FIGURES), help="which figures")
     arguments = parser.parse_args()
     bench = Bench(arguments.scale)
     try:
+        figures: dict[str, float] = {}
         for name in arguments.only.split(","):
-            for figure, value in FIGURES[name](bench).items():
-                shown = round(value, 1)
-                print(json.dumps({"name": figure, "value": shown}) if arguments.json else f"{figure:24} {shown:>14,}")
+            found = {figure: round(value, 1) for figure, value in FIGURES[name](bench).items()}
+            figures.update(found)
+            for figure, value in found.items():
+                print(f"{figure:24} {value:>14,}", file=sys.stderr if arguments.json else sys.stdout, flush=True)
+        if arguments.json:
+            print(json.dumps(figures))
     finally:
         bench.close()
 
