@@ -28,14 +28,14 @@ def test_the_driver_reads_what_spark_would_have_read(
     seen: list[tuple[Any, Any]] = []
     whole = flow.read_batch
 
-    def compared(reader: Any, raw: Any, batch_id: int, files: Any) -> Any:
+    def compared(reader: Any, raw: Any, batch_id: int, files: Any, **others: Any) -> Any:
         assert files is not None
         wanted = reader.records(raw).toArrow()
         found = reader.on_driver(files)
         assert found is not None
         seen.append((found.to_pylist(), wanted.sort_by([("_mp_major", "ascending"), ("_mp_minor", "ascending")])))
         assert found.schema.types == wanted.schema.types
-        return whole(reader, raw, batch_id, files)
+        return whole(reader, raw, batch_id, files, **others)
 
     monkeypatch.setattr(flow, "read_batch", compared)
     app = mp.App(tmp_path / "app.sql", state=tmp_path / "state", spark=spark)
