@@ -49,6 +49,46 @@ def to_value(value: Any, column: Column) -> Any:
     return to_array([value], column)[0].as_py()
 
 
+def exact_array(values: Sequence[Any], column: Column) -> pa.Array | None:
+    """Python values as the column's array if all are of its very type and within it, else None."""
+    if not set(map(type, values)) <= {_NONE, *_plan(column.type)[0]}:
+        return None
+    try:
+        return pa.array(values, column.type)
+    except _ARROW_REFUSALS:
+        return None
+
+
+def unmatched(values: Sequence[Any], column: Column) -> list[int]:
+    """Where values are that no row can have in the column, as it would round it or has no room for it: 1.5 in
+    whole numbers. A value of a wrong kind is not among them: to_array refuses it."""
+    type_ = column.type
+    if not (type_ in _INT_RANGES or pa.types.is_decimal(type_) or pa.types.is_date32(type_)):
+        return []
+    return [i for i, value in enumerate(values) if value is not None and not _matches(value, type_)]
+
+
+def may_round(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a value of the one type may lose something of itself in the other, or find no room there."""
+    if source == target or pa.types.is_null(source):
+        return False
+    numbers = _is_number(source) and (target in _INT_RANGES or pa.types.is_decimal(target))
+    return bool(numbers or (pa.types.is_timestamp(source) and pa.types.is_date32(target)))
+
+
+def _matches(value: Any, type_: pa.DataType) -> bool:
+    given = _number_of_numpy(value)
+    if isinstance(given, bool) or not isinstance(given, int | float | Decimal | dt.date):
+        return True
+    try:
+        kept = _converter(type_)(given)
+    except (_Refused, OverflowError):
+        return isinstance(given, dt.date)
+    if isinstance(given, dt.date):
+        return bool(_to_timestamp(given, zoned=True) == _to_timestamp(kept, zoned=True))
+    return bool(kept == (Decimal(repr(given)) if isinstance(given, float) else given))
+
+
 def cast_array(values: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array:
     """An Arrow array as the column's type; MP404 for a value or a type that does not fit."""
     array = _plain(values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,10 +10,10 @@ import pyarrow as pa
 from millpond.contracts.table import Keys as KeysGiven
 from millpond.errors import BindError, TableError
 from millpond.expressions.nested_parameters import has_nested, written_out
-from millpond.schema import Schema
+from millpond.schema import Column, Schema
 from millpond.suggest import did_you_mean
 from millpond.tables import selection
-from millpond.tables.coercion import cast_array, to_array
+from millpond.tables.coercion import cast_array, exact_array, may_round, to_array, unmatched
 from millpond.tables.conditions import Condition, Evaluator, as_condition
 from millpond.tables.draft import State
 from millpond.tables.index import Ids, distinct
@@ -56,13 +56,13 @@ class Reading:
         state = self._state()
         ids = self._locate(state, self._one_key(key))
         self._note(state, ids[ids >= 0], 1)
-        return None if ids[0] < 0 else row_of(self._rows(state, ids))
+        return row_of(self._rows(state, ids)) if len(ids) and ids[0] >= 0 else None
 
     def contains(self, key: Any) -> bool:
         state = self._state()
         ids = self._locate(state, self._one_key(key))
         self._note(state, ids[ids >= 0], 1)
-        return bool(ids[0] >= 0)
+        return bool(len(ids) and ids[0] >= 0)
 
     def count(self, condition: Any = None, parameters: Sequence[Any] = ()) -> int:
         if condition is None:
@@ -147,9 +147,8 @@ class Reading:
 
     def _one_key(self, key: Any) -> Keys:
         self._need_key()
-        return Keys(
-            tuple(to_array([part], self.schema[n]) for part, n in zip(self._parts(key), self.schema.key, strict=True))
-        )
+        columns = [self.schema[n] for n in self.schema.key]
+        return _key_of_lists([[part] for part in self._parts(key)], columns)
 
     def _parts(self, key: Any) -> tuple[Any, ...]:
         width = len(self.schema.key)
@@ -167,15 +166,17 @@ class Reading:
         if type(keys) is list and len(keys) == len(columns) == 1 and selection.is_exact(keys[0], columns[0].type):
             return OneKey((keys[0],), (columns[0].type,))
         if isinstance(keys, pa.Table | pa.RecordBatch):
-            arrays = [cast_array(keys.column(self._column_of(keys, c.name)), c) for c in columns]
+            wanted = _key_of_arrays([keys.column(self._column_of(keys, c.name)) for c in columns], columns)
         elif isinstance(keys, pa.Array | pa.ChunkedArray):
-            arrays = [cast_array(a, c) for a, c in zip(_key_arrays(keys, len(columns)), columns, strict=True)]
+            wanted = _key_of_arrays(_key_arrays(keys, len(columns)), columns)
+        elif isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
+            hint = "Give a list of keys, or an Arrow array."
+            raise TableError("MP409", f"Keys cannot be {type(keys).__name__}.", hint=hint)
         elif len(columns) == 1:
-            arrays = [to_array([k[0] if isinstance(k, tuple) and len(k) == 1 else k for k in keys], columns[0])]
+            wanted = _key_of_lists([[k[0] if isinstance(k, tuple) and len(k) == 1 else k for k in keys]], columns)
         else:
             rows = [self._parts(k) if names == self.schema.key else tuple(k) for k in keys]
-            arrays = [to_array([r[i] for r in rows], c) for i, c in enumerate(columns)]
-        wanted = Keys(tuple(arrays))
+            wanted = _key_of_lists([[r[i] for r in rows] for i in range(len(columns))], columns)
         nulls_count = self.null_keys and names == self.schema.key
         return wanted if nulls_count else selection.without_nulls(wanted)
 
@@ -189,8 +190,8 @@ class Reading:
         if columns is None:
             return list(range(len(self.schema)))
         for name in columns:
-            if name not in self.schema:
-                raise self._no_column(name, self.schema.names)
+            if not isinstance(name, str) or name not in self.schema:
+                raise self._no_column(str(name), self.schema.names)
         return [self.schema.position(name) for name in columns]
 
     def _no_column(self, name: str, names: Sequence[str]) -> BindError:
@@ -221,6 +222,24 @@ def row_of(table: pa.Table) -> dict[str, Any]:
     return rows[0]
 
 
+def _key_of_lists(values: Sequence[Sequence[Any]], columns: Sequence[Column]) -> Keys:
+    """Keys of Python values, one list for each column, without those that no row can have."""
+    exact = [exact_array(given, column) for given, column in zip(values, columns, strict=True)]
+    if all(array is not None for array in exact):
+        return Keys(tuple(exact))
+    out = {i for given, column in zip(values, columns, strict=True) for i in unmatched(given, column)}
+    if out:
+        values = [[v for i, v in enumerate(given) if i not in out] for given in values]
+    return Keys(tuple(to_array(given, column) for given, column in zip(values, columns, strict=True)))
+
+
+def _key_of_arrays(values: Sequence[pa.Array | pa.ChunkedArray], columns: Sequence[Column]) -> Keys:
+    """Keys of Arrow arrays, one for each column, without those that no row can have."""
+    if any(may_round(given.type, column.type) for given, column in zip(values, columns, strict=True)):
+        return _key_of_lists([given.to_pylist() for given in values], columns)
+    return Keys(tuple(cast_array(given, column) for given, column in zip(values, columns, strict=True)))
+
+
 def _key_arrays(keys: pa.Array | pa.ChunkedArray, width: int) -> list[pa.Array]:
     array = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     if pa.types.is_struct(array.type) and array.type.num_fields == width:
@@ -233,5 +252,8 @@ def _key_arrays(keys: pa.Array | pa.ChunkedArray, width: int) -> list[pa.Array]:
 
 
 def _check_page(limit: int | None, offset: int) -> None:
+    if not isinstance(offset, int) or not isinstance(limit, int | None):
+        message = f"limit {limit!r} and offset {offset!r} must be whole numbers."
+        raise TableError("MP409", message, hint="Give an int, or leave it out.")
     if offset < 0 or (limit is not None and limit < 0):
         raise TableError("MP409", f"limit {limit} and offset {offset} cannot be negative.", hint="Start at 0.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from decimal import Decimal
 
 import pyarrow as pa
@@ -35,6 +36,33 @@ class ReadingContract(Harness):
         for wrong in ("1", True, b"1"):
             with refuses("MP404"):
                 numbers.get(wrong)
+
+    def test_a_key_that_no_row_can_have_finds_nothing(self, store: Store) -> None:
+        """It is not rounded to one that a row has: what SQL finds equal is found, and nothing else is deleted."""
+        moment = dt.datetime(2024, 1, 1, 5)
+        for type_, key, others in (
+            (pa.int32(), 1, [1.5, Decimal("1.5"), 2**40, 2**2000, float("nan")]),
+            (pa.decimal128(5, 2), Decimal("1.10"), [Decimal("1.101"), 1.1001, 10**9]),
+            (pa.date32(), moment.date(), [moment]),
+        ):
+            table = store.create(self.spec(f"of_{type_.id}", Schema.of([Column("n", type_, False)], ["n"])))
+            table.insert([{"n": key}])
+            assert [table.get(other) for other in others] == [None] * len(others)
+            assert not table.contains(others[0])
+            assert table.lookup([key, *others]).to_pylist() == [{"n": key}]
+            assert table.lookup(pa.array(others[:1])).num_rows == table.delete(keys=others) == 0
+
+    def test_keys_and_pages_of_a_wrong_kind_are_refused(self, users: Table) -> None:
+        for keys in (5, "u1", b"u1"):
+            with refuses("MP409"):
+                users.lookup(keys)
+            with refuses("MP409"):
+                users.delete(keys=keys)
+        with refuses("MP409"):
+            users.find(limit="2")  # type: ignore[arg-type]
+        with refuses("MP202"):
+            users.create_index(["tier", "age"])  # type: ignore[arg-type]
+        assert len(users) == 3
 
     def test_a_composite_key_is_a_tuple(self, store: Store) -> None:
         positions = store.create(self.spec("positions", POSITIONS))
