@@ -158,6 +158,35 @@ def test_definitions_run_at_once_and_leave_the_file_its_tables(app: Any) -> None
     assert "notes" not in app
 
 
+def test_what_a_transaction_cannot_take_back_is_refused_in_it(app: Any) -> None:
+    """Before anything runs, and never ignored."""
+    for definition in (
+        "CREATE TABLE z (x INT)",
+        "CREATE INDEX ON users (age)",
+        "DROP TABLE users",
+        "SET time.zone = 'UTC'",
+    ):
+        with app.transaction() as tx, pytest.raises(InputError, match="MP310"):
+            tx.execute(f"DELETE FROM users; {definition}; DELETE FROM users")
+    for ignored in ("SET time.zone = 'UTC'", "CREATE STREAM s FROM kafka://localhost/s"):
+        with pytest.raises(InputError, match="MP310"):
+            app.execute(ignored)
+    with pytest.raises(InputError, match=r"MP217.*cannot stand in a transaction"):
+        app.execute("DELETE FROM users; BEGIN; CREATE TABLE z (x INT); COMMIT")
+    assert len(app.table("users")) == 3
+    assert "z" not in app
+
+
+def test_a_transaction_beside_definitions_is_one(app: Any) -> None:
+    assert app.execute("CREATE TABLE z (x INT); BEGIN; DELETE FROM users; ROLLBACK; INSERT INTO z VALUES (1)") == 1
+    with pytest.raises(ConstraintError, match="MP402"):
+        app.execute(
+            "CREATE INDEX ON users (age); BEGIN; DELETE FROM z; INSERT INTO users (user_id) VALUES ('u1'); COMMIT"
+        )
+    assert len(app.table("users")) == 3
+    assert len(app.table("z")) == 1
+
+
 def test_a_query_is_one_select_with_a_value_for_each_parameter(app: Any) -> None:
     for wrong in ("DELETE FROM users", "SELECT 1 AS a; SELECT 2 AS b"):
         with pytest.raises(InputError, match="MP101"):

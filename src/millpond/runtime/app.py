@@ -23,7 +23,7 @@ from millpond.errors import FlowError, InputError, MillpondError, NotYetError, S
 from millpond.plan.model import Plan
 from millpond.runtime.announcing import announce, publish
 from millpond.runtime.asking import ask
-from millpond.runtime.defining import DEFINITIONS, define
+from millpond.runtime.defining import DEFINITIONS, define, portions
 from millpond.runtime.feeding import Feeder, feeder
 from millpond.runtime.planning import plan_file, plan_text
 from millpond.runtime.progress import AppProgress
@@ -234,17 +234,18 @@ class App:
         if script.problems:
             raise SqlError.of(script.problems)
         if any(isinstance(statement, DEFINITIONS) for statement in script.statements):
-            return sum(self._execute_one(statement) for statement in script.statements)
+            return sum(self._execute_some(together) for together in portions(script.statements))
         with self._transaction(script.statements) as tx:
             return tx.execute(sql)
 
-    def _execute_one(self, statement: Statement) -> int:
-        """One statement of a text that has definitions in it."""
-        if not isinstance(statement, DEFINITIONS):
-            with self._transaction((statement,)) as tx:
-                return tx.execute(statement.code)
+    def _execute_some(self, statements: Sequence[Statement]) -> int:
+        """A portion of a text that has definitions in it."""
+        first = statements[0]
+        if not isinstance(first, DEFINITIONS):
+            with self._transaction(statements) as tx:
+                return tx.execute(";\n".join(statement.code for statement in statements))
         store = self._open().context.store
-        define(statement, store, self.plan, partial(bind_against, store, settings=self.plan.settings))
+        define(first, store, self.plan, partial(bind_against, store, settings=self.plan.settings))
         return 0
 
     def transaction(self) -> AbstractContextManager[AppTransaction]:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from millpond.contracts.table import Store
-from millpond.errors import BindError, NotYetError, TableError
+from millpond.errors import BindError, NotYetError, SqlError, TableError
 from millpond.plan.model import Plan, TableKind
-from millpond.sql.statements import CreateIndex, CreateTable, Drop, Name, Statement
+from millpond.sql.statements import Begin, Commit, CreateIndex, CreateTable, Drop, Name, Rollback, Statement
 from millpond.suggest import did_you_mean
 
 DEFINITIONS = (CreateTable, CreateIndex, Drop)
+
+
+def portions(statements: Sequence[Statement]) -> list[list[Statement]]:
+    """Statements that run together: BEGIN to COMMIT, and each other one by itself. MP217 for a definition inside of a
+    transaction, which could not take it back."""
+    found: list[list[Statement]] = []
+    inside = False
+    for statement in statements:
+        if inside and isinstance(statement, DEFINITIONS):
+            message = "CREATE and DROP cannot stand in a transaction."
+            raise SqlError("MP217", message, place=statement.place, hint="Write it before BEGIN, or after COMMIT.")
+        if inside:
+            found[-1].append(statement)
+        else:
+            found.append([statement])
+        inside = isinstance(found[-1][0], Begin) and not isinstance(statement, Commit | Rollback)
+    return found
 
 
 def define(statement: Statement, store: Store, app: Plan, bind: Callable[..., Plan]) -> None:

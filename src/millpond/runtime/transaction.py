@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from millpond.contracts.table import Transaction, WriteTable
-from millpond.errors import BindError, SqlError
+from millpond.errors import BindError, Place, SqlError
 from millpond.plan.model import OneShot, Plan, TableKind
 from millpond.runtime.changes import RUNNERS as CHANGES
 from millpond.runtime.changes import change
 from millpond.runtime.work import Work
+from millpond.sql.parser import parse_script
+from millpond.sql.statements import CreateIndex, CreateStream, CreateTable, Drop, SetOption
 
 
 class AppTransaction:
@@ -25,6 +28,7 @@ class AppTransaction:
         and the transaction can go on."""
         savepoint = self._tx.savepoint()
         try:
+            _refuse_definitions(sql)
             plan = self._bind(sql)
             if plan.flows:
                 hint = "Write it into the app's file, where it runs as long as the app does."
@@ -53,9 +57,24 @@ def refuse_defined(tx: Transaction, app: Plan, kept: frozenset[str] | set[str] =
             raise BindError("MP214", message, hint="Change what it is computed from.")
 
 
+def _refuse_definitions(sql: str) -> None:
+    """MP310 for a definition, which a transaction could not take back: the plan would know it and nobody make it."""
+    for statement in parse_script(sql, file="<query>", variables=os.environ).statements:
+        if isinstance(statement, CreateTable | CreateIndex | CreateStream | Drop | SetOption):
+            raise _not_here(statement.place)
+
+
 def _checked(shot: OneShot) -> OneShot:
     """MP310 for a statement that does not change tables."""
     if type(shot.statement) not in CHANGES:
-        hint = "Use app.query for SELECT and SHOW; definitions run by app.execute, outside of a transaction."
-        raise SqlError("MP310", "Only INSERT, UPSERT, UPDATE and DELETE can run here.", place=shot.place, hint=hint)
+        raise _not_here(shot.place)
     return shot
+
+
+def _not_here(place: Place) -> SqlError:
+    message = "Only INSERT, UPSERT, UPDATE and DELETE can run here."
+    hint = (
+        "Use app.query for SELECT and SHOW; CREATE TABLE, CREATE INDEX and DROP run by app.execute, outside of a "
+        "transaction; streams and SET belong to the app's file."
+    )
+    return SqlError("MP310", message, place=place, hint=hint)

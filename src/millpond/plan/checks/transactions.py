@@ -23,8 +23,8 @@ def _pairing(subject: Subject) -> Iterator[Problem]:
     for statement in subject.statements:
         if isinstance(statement, Begin):
             if opened is not None:
-                message = f"A transaction is open already, since line {opened.place.line}."
-                yield subject.problem("MP217", message, statement.place, "End it first: COMMIT;")
+                hint = "End the one before first: COMMIT;"
+                yield subject.problem("MP217", "A transaction is open already.", statement.place, hint)
             opened = opened or statement
         elif isinstance(statement, Commit | Rollback):
             if opened is None:
