@@ -59,14 +59,20 @@ class Bench:
         return mp.App(folder / "app.sql", state=folder / "state", spark=self.spark)
 
 
-def write_events(folder: Path, count: int, keys: int, files: int = FILES) -> None:
+def moment(number: int) -> str:
+    """The time of an event: a hundred of them in a second."""
+    second = number // 100
+    return f"2026-03-{1 + second // 86400:02d}T{second // 3600 % 24:02d}:{second // 60 % 60:02d}:{second % 60:02d}Z"
+
+
+def write_events(folder: Path, count: int, keys: int, start: int = 0) -> None:
     """JSON lines in several files, made aside and moved in whole."""
-    step = -(-count // files)
-    for number, first in enumerate(range(0, count, step)):
+    step = -(-count // FILES)
+    for number, first in enumerate(range(start, start + count, step)):
         lines = [
             f'{{"id": {i}, "user_id": "u{i * 7919 % keys}", "symbol": "S{i % 500}", "quantity": {i % 100}, '
-            f'"price": {i % 9000 / 100:.2f}, "ts": "2026-03-01T{i // 3600 % 24:02d}:{i // 60 % 60:02d}:{i % 60:02d}Z"}}'
-            for i in range(first, min(first + step, count))
+            f'"price": {i % 9000 / 100:.2f}, "ts": "{moment(i)}"}}'
+            for i in range(first, min(first + step, start + count))
         ]
         aside = folder.parent / f"{number}.tmp"
         aside.write_text("\n".join(lines) + "\n")
@@ -117,7 +123,7 @@ def timed(app: mp.App, folder: Path, events: int, keys: int) -> float:
     for number, count in enumerate((few, few, events)):
         waiting = folder / f"waiting{number}"
         waiting.mkdir()
-        write_events(waiting, count, keys)
+        write_events(waiting, count, keys, number * few)
         before, started = rows(), time.monotonic()
         for file in sorted(waiting.iterdir()):
             file.rename(folder / "in" / f"{number}-{file.name}")

@@ -34,6 +34,9 @@ def group_codes(columns: Sequence[Values], length: int) -> tuple[Numbers, Number
 
 def pairs(left: Sequence[Values], right: Sequence[Values]) -> tuple[Numbers, Numbers]:
     """The pairs of rows whose columns are all equal, in the order of the left rows, then of the right ones."""
+    found = _with_one_partner(left[0], right[0]) if len(left) == 1 else None
+    if found is not None:
+        return found
     count = len(left[0])
     both = [pa.concat_arrays([_whole(a), _whole(b)]) for a, b in zip(left, right, strict=True)]
     codes = _combined([_encoded(column, "mask") for column in both])
@@ -47,11 +50,26 @@ def pairs(left: Sequence[Values], right: Sequence[Values]) -> tuple[Numbers, Num
     return lefts, order[np.repeat(starts, counts) + within]
 
 
+def _with_one_partner(left: Values, right: Values) -> tuple[Numbers, Numbers] | None:
+    """The same where no value on the right is there twice, as of a primary key: one pass over the left; else None."""
+    ours, theirs = _whole(left), _whole(right)
+    _require_comparable(ours)
+    if pc.count_distinct(theirs, mode="only_valid").as_py() < len(theirs) - theirs.null_count:
+        return None
+    places = pc.index_in(ours, value_set=theirs, skip_nulls=True)
+    met = np.flatnonzero(places.is_valid().to_numpy(zero_copy_only=False))
+    return met, places.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _require_comparable(values: pa.Array) -> None:
+    if pa.types.is_floating(values.type) or pa.types.is_nested(values.type) or pa.types.is_null(values.type):
+        raise NotCompilable(f"{values.type} is compared by Spark")
+
+
 def _encoded(values: Values, null_encoding: str) -> tuple[Numbers, int]:
     """Codes, and how many different ones there may be."""
     whole = _whole(values)
-    if pa.types.is_floating(whole.type) or pa.types.is_nested(whole.type) or pa.types.is_null(whole.type):
-        raise NotCompilable(f"{whole.type} is compared by Spark")
+    _require_comparable(whole)
     encoded = pc.dictionary_encode(whole, null_encoding=null_encoding)
     codes = encoded.indices.fill_null(NOTHING) if encoded.indices.null_count else encoded.indices
     return codes.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary)

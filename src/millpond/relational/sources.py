@@ -73,9 +73,11 @@ class Source:
         assert isinstance(self.relation, Lookable)
         table = self.relation.table
         wanted = pa.table({table.schema[name].name: keys[name.lower()] for name in way})
-        # A key that is NULL finds nothing, here as there.
+        # A key that is NULL finds nothing, here as there; one that is there often is asked for once.
         if any(column.null_count for column in wanted.columns):
             wanted = wanted.drop_null()
+        if len(way) == 1:
+            wanted = pa.table({wanted.column_names[0]: wanted.column(0).unique()})
         return self._rows(table.lookup(wanted, by=[table.schema[name].name for name in way]))
 
     def _way(self, keys: Mapping[str, Values]) -> tuple[str, ...] | None:
