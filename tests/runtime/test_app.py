@@ -177,6 +177,14 @@ def test_what_a_transaction_cannot_take_back_is_refused_in_it(app: Any) -> None:
     assert "z" not in app
 
 
+def test_variables_are_put_into_what_is_executed_and_asked() -> None:
+    with mp.App(sql="CREATE TABLE t (id INT PRIMARY KEY)", variables={"N": "5"}) as app:
+        assert app.execute("INSERT INTO t VALUES (${N})") == 1
+        with app.transaction() as tx:
+            assert tx.execute("INSERT INTO t VALUES (${N} + 1), (${M:-7})") == 2
+        assert app.query("SELECT id FROM t WHERE id > ${N} ORDER BY id").rows() == [{"id": 6}, {"id": 7}]
+
+
 def test_a_transaction_beside_definitions_is_one(app: Any) -> None:
     assert app.execute("CREATE TABLE z (x INT); BEGIN; DELETE FROM users; ROLLBACK; INSERT INTO z VALUES (1)") == 1
     with pytest.raises(ConstraintError, match="MP402"):

@@ -65,6 +65,7 @@ class App:
     ) -> None:
         if file is not None and sql is not None:
             raise SqlError("MP310", "An app is a file or a text, not both.", hint="Give one of file and sql.")
+        self._variables = {**os.environ, **(variables or {})}
         self._replan: Callable[[Mapping[str, Found]], Plan] = partial(_plan, file, sql or "", variables, settings)
         self.plan = self._replan({})
         self._state_path = state_of(Path(file), state, self.plan.settings) if file else Path(state) if state else None
@@ -213,11 +214,11 @@ class App:
         """Rows of a SELECT over tables, or of SHOW, DESCRIBE, EXPLAIN."""
         running = self._open()
         store = running.context.store
-        asked = parse_script(sql, file="<query>").statements
+        asked = parse_script(sql, file="<query>", variables=self._variables).statements
         if len(asked) == 1 and isinstance(asked[0], Show | Describe):
             return Result(ask(asked[0], self.plan, store, running.progress()))
         running.require_made(asked)
-        plan = bind_against(store, sql, self.plan.settings)
+        plan = bind_against(store, sql, self.plan.settings, variables=self._variables)
         shot = the_query(plan)
         if isinstance(shot.statement, Explain):
             explained = as_stored(bind_against(store, shot.statement.statement.text, self.plan.settings), store)
@@ -230,7 +231,7 @@ class App:
 
     def execute(self, sql: str) -> int:
         """Run statements that change tables, each at once (BEGIN ... COMMIT as one); returns the rows changed."""
-        script = parse_script(sql, file="<sql>")
+        script = parse_script(sql, file="<sql>", variables=self._variables)
         if script.problems:
             raise SqlError.of(script.problems)
         if any(isinstance(statement, DEFINITIONS) for statement in script.statements):
@@ -263,7 +264,8 @@ class App:
             locks = context.written_by(known)
             with context.writers.name() as writer, context.store.begin(locks=locks) as tx:
                 work = Work(context, tx, views)
-                user = AppTransaction(tx, work, lambda sql: bind_against(context.store, sql, self.plan.settings))
+                bind = partial(bind_against, context.store, settings=self.plan.settings, variables=self._variables)
+                user = AppTransaction(tx, work, bind, self._variables)
                 yield user
                 user.refuse_defined(self.plan)
                 work.hold_views()

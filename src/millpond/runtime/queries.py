@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,11 +28,20 @@ from millpond.settings import Settings
 from millpond.sql.statements import Describe, Explain, Select, Show
 
 
-def bind_against(store: Store, sql: str, settings: Settings | None = None, *, without: str = "") -> Plan:
+def bind_against(
+    store: Store,
+    sql: str,
+    settings: Settings | None = None,
+    *,
+    without: str = "",
+    variables: Mapping[str, str] | None = None,
+) -> Plan:
     """The plan of a text whose relations are the tables of a store, but for one that it may make anew; raises for the
     mistakes in it."""
     declared = declarations(store, without)
-    plan = without_lines(plan_text(declared + sql, file="<query>", settings=settings), declared.count("\n"))
+    plan = without_lines(
+        plan_text(declared + sql, file="<query>", settings=settings, variables=variables), declared.count("\n")
+    )
     if plan.errors:
         raise InputError.of(plan.errors)
     return plan

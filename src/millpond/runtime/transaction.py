@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from millpond.contracts.table import Transaction, WriteTable
 from millpond.errors import BindError, Place, SqlError
@@ -18,17 +17,18 @@ from millpond.sql.statements import CreateIndex, CreateStream, CreateTable, Drop
 class AppTransaction:
     """What `with app.transaction() as tx` gives: everything in it becomes visible together at its end."""
 
-    def __init__(self, tx: Transaction, work: Work, bind: Callable[[str], Plan]) -> None:
+    def __init__(self, tx: Transaction, work: Work, bind: Callable[[str], Plan], variables: Mapping[str, str]) -> None:
         self._tx = tx
         self._work = work
         self._bind = bind
+        self._variables = variables
 
     def execute(self, sql: str) -> int:
         """Run INSERT, UPSERT, UPDATE or DELETE statements; returns the rows changed. One that fails changes nothing,
         and the transaction can go on."""
         savepoint = self._tx.savepoint()
         try:
-            _refuse_definitions(sql)
+            _refuse_definitions(sql, self._variables)
             plan = self._bind(sql)
             if plan.flows:
                 hint = "Write it into the app's file, where it runs as long as the app does."
@@ -57,9 +57,9 @@ def refuse_defined(tx: Transaction, app: Plan, kept: frozenset[str] | set[str] =
             raise BindError("MP214", message, hint="Change what it is computed from.")
 
 
-def _refuse_definitions(sql: str) -> None:
+def _refuse_definitions(sql: str, variables: Mapping[str, str]) -> None:
     """MP310 for a definition, which a transaction could not take back: the plan would know it and nobody make it."""
-    for statement in parse_script(sql, file="<query>", variables=os.environ).statements:
+    for statement in parse_script(sql, file="<query>", variables=variables).statements:
         if isinstance(statement, CreateTable | CreateIndex | CreateStream | Drop | SetOption):
             raise _not_here(statement.place)
 

@@ -103,6 +103,14 @@ class Evaluator:
             result = self.by_spark(expression, read, parameters, error)
         return result.combine_chunks() if isinstance(result, pa.ChunkedArray) else result
 
+    def check(self, expression: exp.Expression, parameters: Sequence[Any]) -> None:
+        """Tell what is wrong with an expression that no row is left for: whether it is told must not depend on rows."""
+        try:
+            self._compile(expression, parameters)
+        except NotCompilable:
+            _check_of_one_row(expression)
+            self._check_columns(expression)
+
     def by_spark(
         self, expression: exp.Expression, read: Reader, parameters: Sequence[Any], why: NotCompilable
     ) -> pa.Array:

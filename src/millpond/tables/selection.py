@@ -63,7 +63,10 @@ def select(state: State, condition: Condition, parameters: Sequence[Any], evalua
         true = evaluator.holds(condition.expression, everything.columns, parameters)
         return replace(everything, ids=everything.ids[true])
     selected, rest = narrowed
-    if rest.remainder is None or not len(selected.ids):
+    if rest.remainder is None:
+        return selected
+    if not len(selected.ids):
+        evaluator.check(condition.expression, parameters)
         return selected
     true = evaluator.holds(rest.remainder, selected.columns, rest.parameters)
     return replace(selected, ids=selected.ids[true])

@@ -110,6 +110,12 @@ class ReadingContract(Harness):
         with refuses("MP202"):
             users.find(columns=["nope"])
 
+    def test_a_mistake_is_told_even_where_the_key_finds_no_row(self, users: Table) -> None:
+        for code, wrong in (("MP202", "nope = 1"), ("MP202", "upper(nope) = 'A'"), ("MP220", "SUM(age) > 1")):
+            for key in ("u1", "nobody"):
+                with refuses(code):
+                    users.find(f"user_id = '{key}' AND {wrong}")
+
     def test_values_and_scalars(self, users: Table) -> None:
         assert sorted(users.values("age", "age IS NOT NULL")) == [17, 41]
         assert users.scalar("SUM(balance)") == Decimal("7.25")
