@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,7 +29,7 @@ class Rows:
 
     def take(self, positions: Numbers | pa.Array) -> Rows:
         """Some rows; a position that is NULL gives a row of NULLs."""
-        return Rows(_taken(self.table, pa.array(positions)), self.names)
+        return Rows(self.table.take(pa.array(positions)), self.names)
 
     def filter(self, mask: Values) -> Rows:
         return Rows(self.table.filter(mask), self.names)
@@ -46,18 +46,8 @@ class Rows:
         return Rows(self.table.append_column(own, values), {**self.names, relation: known})
 
 
-def _taken(table: pa.Table, positions: pa.Array) -> pa.Table:
-    # Of a table without columns only the number of rows would be lost; there is always one.
-    return table.take(positions)
-
-
 def known_as(relation: str, columns: Mapping[str, Values], numbers: Iterator[int]) -> Rows:
     """The columns of one relation."""
     own = {name: f"_{next(numbers)}" for name in columns}
     table = pa.table({own[name]: values for name, values in columns.items()})
     return Rows(table, {relation.lower(): {name.lower(): own[name] for name in columns}})
-
-
-def selected(table: pa.Table, names: Sequence[str]) -> dict[str, Values]:
-    """Columns of a table, by position where two have one name."""
-    return {name: table.column(position) for position, name in enumerate(table.column_names) if name in names}
