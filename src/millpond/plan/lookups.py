@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from millpond.plan.model import BATCH
+from millpond.sql.conditions import all_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ def _places(query: exp.Expr) -> Iterator[tuple[exp.Select, exp.Table, list[exp.E
     """Each table with the conditions that every row of it must satisfy to matter."""
     for select in query.find_all(exp.Select):
         where = select.args.get("where")
-        inner = list(_all_of(where.this)) if where is not None else []
+        inner = list(all_of(where.this)) if where is not None else []
         source = select.args.get("from_")
         joins = select.args.get("joins") or []
         if any((join.side or "").upper() in ("RIGHT", "FULL") for join in joins):
@@ -43,18 +44,9 @@ def _places(query: exp.Expr) -> Iterator[tuple[exp.Select, exp.Table, list[exp.E
             yield select, source.this, inner
         for join in joins:
             if isinstance(join.this, exp.Table) and not join.args.get("using"):
-                own = list(_all_of(join.args["on"])) if join.args.get("on") is not None else []
+                own = list(all_of(join.args.get("on")))
                 is_inner = not join.side and (join.kind or "").upper() in ("", "INNER", "CROSS")
                 yield select, join.this, own + (inner if is_inner else [])
-
-
-def _all_of(condition: exp.Expr) -> Iterator[exp.Expr]:
-    plain = condition.unnest()
-    if isinstance(plain, exp.And):
-        yield from _all_of(plain.this)
-        yield from _all_of(plain.expression)
-    else:
-        yield plain
 
 
 def _lookup(select: exp.Select, table: exp.Table, conditions: list[exp.Expr]) -> Lookup | None:

@@ -13,11 +13,12 @@ from millpond.expressions.failures import NotCompilable
 from millpond.relational import subqueries
 from millpond.relational.codes import Values, group_codes
 from millpond.relational.grouping import Groups, group, is_grouped
-from millpond.relational.joins import all_of, as_mask, joined, relations_of, taken_apart
+from millpond.relational.joins import as_mask, joined, relations_of, taken_apart
 from millpond.relational.memory import SUBQUERY, Memory
 from millpond.relational.ordering import cut, in_order
 from millpond.relational.rows import Rows, known_as
 from millpond.relational.sources import Relations, Source
+from millpond.sql.conditions import all_of
 
 # What a SELECT may consist of to be answered here.
 PARTS = {

@@ -38,7 +38,7 @@ def pairs(left: Sequence[Values], right: Sequence[Values]) -> tuple[Numbers, Num
     if found is not None:
         return found
     count = len(left[0])
-    both = [pa.concat_arrays([_whole(a), _whole(b)]) for a, b in zip(left, right, strict=True)]
+    both = [pa.concat_arrays([whole(a), whole(b)]) for a, b in zip(left, right, strict=True)]
     codes = _combined([_encoded(column, "mask") for column in both])
     ours, theirs = codes[:count], codes[count:]
     order = np.argsort(theirs, kind="stable")
@@ -52,7 +52,7 @@ def pairs(left: Sequence[Values], right: Sequence[Values]) -> tuple[Numbers, Num
 
 def _with_one_partner(left: Values, right: Values) -> tuple[Numbers, Numbers] | None:
     """The same where no value on the right is there twice, as of a primary key: one pass over the left; else None."""
-    ours, theirs = _whole(left), _whole(right)
+    ours, theirs = whole(left), whole(right)
     _require_comparable(ours)
     if pc.count_distinct(theirs, mode="only_valid").as_py() < len(theirs) - theirs.null_count:
         return None
@@ -68,9 +68,9 @@ def _require_comparable(values: pa.Array) -> None:
 
 def _encoded(values: Values, null_encoding: str) -> tuple[Numbers, int]:
     """Codes, and how many different ones there may be."""
-    whole = _whole(values)
-    _require_comparable(whole)
-    encoded = pc.dictionary_encode(whole, null_encoding=null_encoding)
+    values = whole(values)
+    _require_comparable(values)
+    encoded = pc.dictionary_encode(values, null_encoding=null_encoding)
     codes = encoded.indices.fill_null(NOTHING) if encoded.indices.null_count else encoded.indices
     return codes.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary)
 
@@ -86,5 +86,6 @@ def _combined(parts: list[tuple[Numbers, int]]) -> Numbers:
     return codes
 
 
-def _whole(values: Values) -> pa.Array:
+def whole(values: Values) -> pa.Array:
+    """The values in one piece."""
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,16 +28,6 @@ class Condition:
     ours: tuple[exp.Expr, ...]
     theirs: tuple[exp.Expr, ...]
     rest: tuple[exp.Expr, ...]
-
-
-def all_of(condition: exp.Expr | None) -> Iterator[exp.Expr]:
-    """The parts of a condition that must all hold."""
-    plain = condition.unnest() if condition is not None else None
-    if isinstance(plain, exp.And):
-        yield from all_of(plain.this)
-        yield from all_of(plain.expression)
-    elif plain is not None:
-        yield plain
 
 
 def taken_apart(conditions: Sequence[exp.Expr], alias: str, known: set[str]) -> Condition:

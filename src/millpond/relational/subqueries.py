@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from millpond.expressions.failures import NotCompilable
-from millpond.relational.codes import Numbers, Values
+from millpond.relational.codes import Numbers, Values, whole
 from millpond.relational.grouping import GROUPS, aggregated, is_grouped, without_calls
 from millpond.relational.rows import Rows
 
@@ -74,7 +74,7 @@ def _scalar(answer: Answer, node: exp.Expr, rows: Rows) -> Values:
         raise NotCompilable("a scalar subquery that finds several rows")
     places = np.full(len(rows), -1, np.int64)
     places[pairs.owners] = np.arange(len(pairs.owners))
-    return _whole(values).take(pa.array(places, mask=places < 0))
+    return whole(values).take(pa.array(places, mask=places < 0))
 
 
 def _scalar_aggregate(answer: Answer, select: exp.Select, rows: Rows) -> Values:
@@ -105,7 +105,7 @@ def _member(answer: Answer, node: exp.In, rows: Rows) -> Values:
         raise NotCompilable("values of different types")
     if not len(values):
         return pa.array(np.zeros(len(rows), bool))
-    found = pc.is_in(wanted, value_set=_whole(values).drop_null(), skip_nulls=True)
+    found = pc.is_in(wanted, value_set=whole(values).drop_null(), skip_nulls=True)
     unknown = pc.or_(pc.is_null(wanted), pc.and_(pc.invert(found), pa.scalar(values.null_count > 0)))
     return pc.if_else(unknown, pa.scalar(None, pa.bool_()), found)
 
@@ -148,7 +148,7 @@ def _decided(compared: Values, owners: Numbers, count: int, is_all: bool) -> Val
 
 def _with_every(answer: Answer, select: exp.Select, rows: Rows) -> Pairs:
     """Every row with each different value of a subquery that looks at nothing around it."""
-    values = _whole(answer.query(select).column(0)).unique()
+    values = whole(answer.query(select).column(0)).unique()
     if len(values) * len(rows) > EVERY_MAX:
         raise NotCompilable("a comparison with very many values")
     owners = np.repeat(np.arange(len(rows)), len(values))
@@ -190,7 +190,3 @@ def _is_correlated(answer: Answer, select: exp.Select) -> bool:
 def _looks_around(select: exp.Select) -> bool:
     own = {r.alias_or_name.lower() for r in select.find_all(exp.Table, exp.Subquery) if r.alias_or_name}
     return any(column.table.lower() not in own for column in select.find_all(exp.Column) if column.table)
-
-
-def _whole(values: Values) -> pa.Array:
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

@@ -221,6 +221,8 @@ def _misfits(rows: pa.Table, columns: list[Column]) -> dict[int, tuple[str, str]
 
 
 def _without(run: BatchRun, rows: pa.Table, rejected: dict[int, tuple[str, str]]) -> pa.Table:
+    if not rejected:
+        return rows
     good = rows.filter(pa.array([i not in rejected for i in range(rows.num_rows)], pa.bool_()))
     _to_letters(run, rows, rejected, good)
     return good
