@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from importlib import metadata
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from millpond.cli import health
 from millpond.cli.health import MISSING, OK, WARN, Finding, Machine
 from millpond.cli.main import main
 from millpond.contracts.table import TableSpec
+from millpond.errors import StateError
+from millpond.runtime.app import App
 from millpond.schema import Column, Schema
 from millpond.tables.store import open_store
 
@@ -123,3 +126,30 @@ def test_repair_keeps_what_is_sound_and_says_what_is_lost(
     store = open_store(tmp_path / ".millpond" / "app" / "store")
     assert store.table("t").values("n") == [1]
     store.close()
+
+
+def test_a_state_is_examined_and_left_alone(tmp_path: Path, capsys: Capture) -> None:
+    state = tmp_path / "state"
+    app = App(sql="CREATE TABLE t (n INT PRIMARY KEY);", state=state)
+    app.execute("INSERT INTO t VALUES (1), (2)")
+    assert main(["doctor", "--state", str(state)]) == 1
+    assert "MP801" in capsys.readouterr().err
+    app.stop()
+    assert main(["doctor", "--state", str(state)]) == 0
+    assert "The state is sound." in capsys.readouterr().out
+    log = state / "store" / "log-000001"
+    whole = log.read_bytes()
+    log.unlink()
+    assert main(["doctor", "--state", str(state)]) == 1
+    told = capsys.readouterr().out
+    assert f"{log} is missing" in told
+    assert f"millpond doctor --repair --state {state}" in told
+    log.write_bytes(whole)
+    shutil.rmtree(state / "store")
+    assert main(["doctor", "--state", str(state), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["state"] == "damaged"
+    again = App(sql="CREATE TABLE t (n INT PRIMARY KEY);", state=state)
+    with pytest.raises(StateError, match=r"MP804.*store is missing or empty"):
+        again.table("t")
+    assert main(["doctor", "--state", str(tmp_path / "none")]) == 1
+    assert "MP807" in capsys.readouterr().err

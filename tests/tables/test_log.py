@@ -19,11 +19,12 @@ SPEC = TableSpec("t", Schema.of([Column("k", pa.int64(), False), Column("v", pa.
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A store with three commits, each one row, and its log only."""
-    store = open_store(tmp_path / "tables")
+    """What a kill leaves of a store with three commits, each one row, and its log only."""
+    store = open_store(tmp_path / "held")
     table = store.create(SPEC)
     for k in range(3):
         table.insert([{"k": k, "v": "x" * k}])
+    shutil.copytree(tmp_path / "held", tmp_path / "tables")
     store.close()
     return tmp_path / "tables"
 
@@ -105,7 +106,7 @@ def test_a_missing_record_is_damage(folder: Path) -> None:
     assert first == 0
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "table-000001-000000000004.arrow"])
+@pytest.mark.parametrize("name", ["manifest.json", "table-000001-000000000005.arrow"])
 def test_a_flipped_byte_in_a_checkpoint_is_named(folder: Path, name: str) -> None:
     store = open_store(folder)
     store.checkpoint()

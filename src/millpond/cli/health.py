@@ -19,8 +19,8 @@ from pathlib import Path
 from millpond.runtime.jars import jars_folder
 from millpond.runtime.java import JAVA_MIN, find_java, java_version
 
-# A missing thing stops Millpond, a warning does not.
-OK, WARN, MISSING = "ok", "warn", "missing"
+# A missing thing stops Millpond, a warning does not; a state can be damaged.
+OK, WARN, MISSING, DAMAGED = "ok", "warn", "missing", "damaged"
 
 PYTHON_MIN = (3, 11)
 MEMORY_MIN_BYTES = 2 * 1024**3

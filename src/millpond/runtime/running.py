@@ -64,6 +64,7 @@ class Running:
         folder = open_state(state, plan.name)
         try:
             store = open_store(folder.store, fallback=spark_fallback(self.spark))
+            folder.begin()
         except BaseException:
             folder.close()
             raise

@@ -16,6 +16,9 @@ from millpond.settings import Settings, environment_name
 FORMAT = 1
 IDENTITY = "app.json"
 LOCK = "lock"
+STORE = "store"
+# In the identity when the tables have been made, so that nobody takes their absence for a new directory.
+BEGUN = "begun"
 
 
 def default_state(sql_file: Path) -> Path:
@@ -29,10 +32,12 @@ class StateFolder:
 
     path: Path
     _lock: int
+    _app: str = ""
+    _begun: bool = False
 
     @property
     def store(self) -> Path:
-        return self.path / "store"
+        return self.path / STORE
 
     @property
     def socket(self) -> Path:
@@ -52,6 +57,12 @@ class StateFolder:
 
     def load(self, table: str) -> Path:
         return self.path / "loads" / table
+
+    def begin(self) -> None:
+        """Called when its tables were opened: from now on they must be there."""
+        if not self._begun:
+            self._begun = True
+            _write_identity(self.path / IDENTITY, {"format": FORMAT, "app": self._app, BEGUN: True})
 
     def close(self) -> None:
         """Let go of the directory."""
@@ -99,7 +110,7 @@ def _hold(path: Path, app: str | None) -> StateFolder:
         raise _unusable(path, error) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _identify(path, app)
+        identity = _identify(path, app)
         os.ftruncate(lock, 0)
         os.write(lock, str(os.getpid()).encode())
         shutil.rmtree(path / "exchange", ignore_errors=True)
@@ -115,10 +126,11 @@ def _hold(path: Path, app: str | None) -> StateFolder:
     except StateError:
         os.close(lock)
         raise
-    return StateFolder(path, lock)
+    return StateFolder(path, lock, *identity)
 
 
-def _identify(path: Path, app: str | None) -> None:
+def _identify(path: Path, app: str | None) -> tuple[str, bool]:
+    """Whose it is, and whether its tables have been made."""
     file = path / IDENTITY
     if not file.exists() and app is not None:
         others = [entry.name for entry in path.iterdir() if entry.name != LOCK]
@@ -126,7 +138,7 @@ def _identify(path: Path, app: str | None) -> None:
             hint = "Give an empty or new directory with --state."
             raise StateError("MP802", f"{path} is not a state directory: it holds {sorted(others)[0]}.", hint=hint)
         _write_identity(file, {"format": FORMAT, "app": app})
-        return
+        return app, False
     try:
         found = json.loads(file.read_text("utf-8"))
         app_found, format_found = str(found["app"]), int(found["format"])
@@ -141,6 +153,11 @@ def _identify(path: Path, app: str | None) -> None:
     if app is not None and app_found != app:
         message = f"The state directory {path} belongs to the app '{app_found}', and this is '{app}'."
         raise StateError("MP802", message, hint="Give this app its own directory with --state.")
+    begun = found.get(BEGUN) is True
+    if begun and not any((path / STORE).glob("log-*")) and not any((path / STORE).glob("*.*")):
+        hint = "Restore it from a copy, or start over with another --state."
+        raise StateError("MP804", f"{path / STORE} is missing or empty: the tables were in it.", hint=hint)
+    return app_found, begun
 
 
 def _write_identity(file: Path, identity: dict[str, object]) -> None:

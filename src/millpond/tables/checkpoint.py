@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.errors import StateError
-from millpond.tables.disk import Writer, replace_file
+from millpond.tables.disk import Writer, repair_hint, replace_file
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -34,24 +34,26 @@ class TableFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything recovery starts from: tables and values after commit `sequence`; the log from file `log` on."""
+    """Everything recovery starts from: tables and values after commit `sequence`; the log from file `log` on. The log
+    went to record `end` at least when the folder was last closed: if it does not now, somebody has cut it."""
 
     sequence: int = 0
     log: int = 1
     next_table: int = 1
     tables: tuple[TableFile, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
+    end: int = 0
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a folder, an empty one if it has none; MP804 when it is damaged, MP803 when of another format."""
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest of a folder, None if it has none; MP804 when it is damaged, MP803 when of another format."""
     path = folder / MANIFEST
     try:
         text = path.read_bytes()
     except FileNotFoundError:
-        return Manifest()
+        return None
     except OSError as error:
-        raise StateError("MP804", f"{path} cannot be read: {error.strerror}.") from error
+        raise StateError("MP804", f"{path} cannot be read: {error.strerror}.", hint=repair_hint(folder)) from error
     line, _, body = text.partition(b"\n")
     try:
         head = json.loads(line)
@@ -61,17 +63,24 @@ def read_manifest(folder: Path) -> Manifest:
             raise ValueError("checksum")
         value = json.loads(body)
     except (ValueError, KeyError, TypeError) as error:
-        raise StateError("MP804", f"{path} is damaged.", hint="Restore the file from a copy.") from error
+        raise StateError("MP804", f"{path} is damaged.", hint=_lost_hint(folder)) from error
     tables = tuple(TableFile(**t) for t in value.pop("tables"))
     return Manifest(tables=tables, **value)
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
+def _lost_hint(folder: Path) -> str:
+    """Only while the first log is there does the log tell what the manifest would."""
+    if (folder / "log-000001").exists():
+        return repair_hint(folder)
+    return "Restore the file from a copy, or start over with another --state."
+
+
+def write_manifest(folder: Path, manifest: Manifest, point: str = "checkpoint.manifest") -> None:
     """Switch to a new manifest, all or nothing."""
     value = {**vars(manifest), "tables": [vars(t) for t in manifest.tables]}
     body = json.dumps(value, separators=(",", ":")).encode()
     head = json.dumps({"format": FORMAT, "checksum": zlib.crc32(body)}).encode()
-    replace_file(folder / MANIFEST, lambda file: file.write(head + b"\n" + body), "checkpoint.manifest", _REFUSED)
+    replace_file(folder / MANIFEST, lambda file: file.write(head + b"\n" + body), point, _REFUSED)
 
 
 def write_table(folder: Path, name: str, table: pa.Table, codec: str | None = None) -> tuple[int, int]:
@@ -93,8 +102,8 @@ def read_table(folder: Path, entry: TableFile) -> pa.Table:
         with pa.memory_map(str(path)) as source:
             data = source.read_buffer()
     except OSError as error:
-        raise StateError("MP804", f"{path} cannot be read: {error}.", hint="Restore the file from a copy.") from error
+        raise StateError("MP804", f"{path} cannot be read: {error}.", hint=repair_hint(folder)) from error
     if data.size != entry.size or zlib.crc32(data) != entry.checksum:
         message = f"{path} is damaged: its {data.size} bytes fail their checksum."
-        raise StateError("MP804", message, hint="Nothing was read from it. Restore the file from a copy.")
+        raise StateError("MP804", message, hint=f"Nothing was read from it. {repair_hint(folder)}")
     return pa.ipc.open_file(data).read_all()

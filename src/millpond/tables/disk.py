@@ -100,3 +100,9 @@ def refused(what: str, path: Path, error: OSError) -> StateError:
         )
     hint = "Make it writable and try again; nothing was lost."
     return StateError("MP805", f"{what}: {path}: {error.strerror}.", hint=hint)
+
+
+def repair_hint(folder: Path) -> str:
+    """What to do about a damaged file of a folder of tables, which is the `store` of a state directory."""
+    command = f"millpond doctor --repair --state {folder.parent}"
+    return f"Restore the file from a copy, or keep what is sound with: {command}"

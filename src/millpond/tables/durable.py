@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from millpond.errors import Problem, StateError
+from millpond.errors import Problem, Severity, StateError
 from millpond.faults import reach
 from millpond.tables import checkpoint
 from millpond.tables.backends import rows_of
 from millpond.tables.checkpoint import Manifest, TableFile
 from millpond.tables.disk import refused
 from millpond.tables.draft import Base
-from millpond.tables.log import Log, Record, new_log, read_log
+from millpond.tables.log import Log, Record, new_log
+from millpond.tables.logs import CONTINUED, is_new, log_numbers, log_path, read_logs
 from millpond.tables.memory import Clock
 from millpond.tables.records import Blob, changes_of, replayed, spec_from_json
 from millpond.tables.rows import TableRows
@@ -71,25 +72,33 @@ class Folder:
     def recover(self) -> Recovered:
         """The state as of the last commit: the checkpoint, and the log after it."""
         remove_abandoned(self.path / SPILL)
-        self._manifest = manifest = checkpoint.read_manifest(self.path)
+        found = checkpoint.read_manifest(self.path)
+        new = found is None and is_new(self.path)
+        self._manifest = manifest = found or Manifest()
         state = Recovered(values=dict(manifest.values), next_table=manifest.next_table)
         for entry in manifest.tables:
             state.tables[entry.id] = self._load(entry)
             if entry.updated_at is not None:
                 state.updated_at[entry.id] = entry.updated_at
         sequence = manifest.sequence
-        numbers = self._log_numbers(manifest.log)
-        for number in numbers:
-            last = number == numbers[-1]
-            for record in read_log(self._log_path(number), sequence, last=last, problems=state.problems):
+        if not new:
+            for record in read_logs(self.path, manifest, state.problems):
                 self._replay(state, record)
                 sequence = record.sequence
-        self._log_number = numbers[-1] if numbers else manifest.log
-        self._older_bytes = sum(self._log_path(n).stat().st_size for n in numbers[:-1])
-        path = self._log_path(self._log_number)
-        self._log = Log(path, sequence) if path.exists() else new_log(path, sequence)
+        self._open_log(sequence)
+        if found is None:
+            # After the log, so that a manifest always has the log that it names.
+            checkpoint.write_manifest(self.path, manifest, "folder.manifest")
+            state.problems += [] if new else [_made_again(self.path)]
         self._remove_strays()
         return state
+
+    def _open_log(self, sequence: int) -> None:
+        numbers = log_numbers(self.path, self._manifest.log)
+        self._log_number = numbers[-1] if numbers else self._manifest.log
+        self._older_bytes = sum(log_path(self.path, n).stat().st_size for n in numbers[:-1])
+        path = log_path(self.path, self._log_number)
+        self._log = Log(path, sequence) if path.exists() else new_log(path, sequence)
 
     def append(self, header: Mapping[str, Any], blobs: Sequence[Any]) -> None:
         if self._log is None:
@@ -99,7 +108,12 @@ class Folder:
     def rotate(self) -> None:
         """Go on in a new log file; called with no commit under way."""
         assert self._log is not None
-        fresh = new_log(self._log_path(self._log_number + 1), self._log.sequence)
+        fresh = new_log(log_path(self.path, self._log_number + 1), self._log.sequence + 1)
+        try:
+            self._log.append({CONTINUED: self._log_number + 1}, ())
+        except StateError:
+            fresh.close()
+            raise
         self._older_bytes += self._log.nbytes
         self._log.close()
         self._log, self._log_number = fresh, self._log_number + 1
@@ -114,7 +128,7 @@ class Folder:
             replace(self._write_table(state, old.get(state.id), sequence), updated_at=state.updated_at)
             for state in states
         )
-        manifest = Manifest(sequence, log, next_table, tables, values)
+        manifest = Manifest(sequence, log, next_table, tables, values, end=sequence)
         checkpoint.write_manifest(self.path, manifest)
         self._manifest = manifest
         self._older_bytes = 0
@@ -142,9 +156,18 @@ class Folder:
         if self._background is not None:
             self._background.join()
         if self._log is not None:
+            # A disk that refuses has lost nothing: it is only not known how far the log went.
+            _quietly(self._note_end)
             self._log.close()
             self._log = None
         os.close(self._guard)
+
+    def _note_end(self) -> None:
+        """Let the manifest say how far the log goes, so that a log that is cut later is noticed."""
+        assert self._log is not None
+        if self._log.sequence > self._manifest.end:
+            self._manifest = replace(self._manifest, end=self._log.sequence)
+            checkpoint.write_manifest(self.path, self._manifest)
 
     def _load(self, entry: TableFile) -> TableRows:
         rows = rows_of(spec_from_json(dict(entry.spec)), self._clock, self.path)
@@ -189,17 +212,10 @@ class Folder:
         size, checksum = checkpoint.write_table(self.path, name, rows, state.codec)
         return TableFile(state.id, state.spec, version.number, name, size, checksum)
 
-    def _log_path(self, number: int) -> Path:
-        return self.path / f"log-{number:06d}"
-
-    def _log_numbers(self, first: int) -> list[int]:
-        numbers = sorted(int(p.name[4:]) for p in self.path.glob("log-*") if p.name[4:].isdigit())
-        return [n for n in numbers if n >= first]
-
     def _remove_strays(self) -> None:
         """Files that no manifest names: logs before the checkpoint, old tables, half-written ones."""
         named = {t.file for t in self._manifest.tables}
-        logs = {self._log_path(n).name for n in self._log_numbers(self._manifest.log)}
+        logs = {log_path(self.path, n).name for n in log_numbers(self.path, self._manifest.log)}
         for path in [*self.path.glob("log-*"), *self.path.glob("table-*"), *self.path.glob("*.new")]:
             if path.name not in named and path.name not in logs:
                 path.unlink(missing_ok=True)
@@ -211,6 +227,11 @@ def _redo(rows: TableRows, gone: Blob, added: Blob) -> None:
     rows.stage(change)
     rows.apply(change)
     rows.compact()
+
+
+def _made_again(folder: Path) -> Problem:
+    message = f"{folder / checkpoint.MANIFEST} was missing; it was made again, and the commit log has all commits."
+    return Problem("MP812", message, hint="Nothing was lost.", severity=Severity.WARNING)
 
 
 def lock_folder(path: Path) -> int:

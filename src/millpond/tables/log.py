@@ -13,7 +13,7 @@ from typing import Any
 
 from millpond.errors import Problem, Severity, StateError
 from millpond.faults import reach
-from millpond.tables.disk import append_all, cut, refused, sync_folder
+from millpond.tables.disk import append_all, cut, refused, repair_hint, sync_folder
 
 # magic, sequence number, bytes of JSON, bytes of payload, checksum of both, checksum of this header
 _HEADER = struct.Struct("<4sQIQII")
@@ -103,9 +103,9 @@ def encode(sequence: int, header: Mapping[str, Any], blobs: Sequence[Any]) -> li
     return [head, text, *blobs, _END]
 
 
-def read_log(path: Path, after: int, *, last: bool, problems: list[Problem]) -> Iterator[Record]:
-    """The records after a sequence number. A torn end of the last file is cut off and reported (MP808); any other
-    damage is MP804 with its offset."""
+def read_log(path: Path, after: int, *, last: bool, end: int, problems: list[Problem]) -> Iterator[Record]:
+    """The records after a sequence number. A torn end of the last file is cut off and reported (MP808), unless it is
+    that of a record up to `end`, which are known to have been whole; any other damage is MP804 with its offset."""
     try:
         data = memoryview(path.read_bytes())
     except OSError as error:
@@ -114,15 +114,15 @@ def read_log(path: Path, after: int, *, last: bool, problems: list[Problem]) -> 
     while offset < len(data):
         found = decode(data, offset)
         if isinstance(found, str):
-            if not last or not _is_torn(data, offset):
-                raise _damaged(path, offset, found)
+            if not last or after < end or not is_torn(data, offset):
+                raise damaged(path, offset, found)
             _cut_torn(path, offset, len(data), problems)
             return
         record, offset = found
         if record.sequence <= after:
             continue
         if record.sequence != after + 1:
-            raise _damaged(path, offset, f"record {after + 1} is missing")
+            raise damaged(path, offset, f"record {after + 1} is missing")
         after = record.sequence
         yield record
 
@@ -149,7 +149,7 @@ def decode(data: memoryview, offset: int) -> tuple[Record, int] | str:
     return Record(sequence, header, tuple(blobs)), end + len(_END)
 
 
-def _is_torn(data: memoryview, offset: int) -> bool:
+def is_torn(data: memoryview, offset: int) -> bool:
     """Whether a bad record is what a crash leaves: cut short, or ending in zeros, and nothing sound behind it."""
     if _sound_record_after(data, offset + 1):
         return False
@@ -173,12 +173,19 @@ def _sound_record_after(data: memoryview, offset: int) -> bool:
     return False
 
 
-def _damaged(path: Path, offset: int, what: str) -> StateError:
+def first_sequence(path: Path) -> int | None:
+    """The number of a file's first record; None when it has none that is sound."""
+    with path.open("rb") as file:
+        head = file.read(_HEADER.size)
+    if len(head) < _HEADER.size or zlib.crc32(head[:-4]) != _HEADER.unpack(head)[5]:
+        return None
+    return int(_HEADER.unpack(head)[1])
+
+
+def damaged(path: Path, offset: int, what: str) -> StateError:
+    """MP804 for a log that is not as it was written."""
     message = f"The commit log {path} is damaged at byte {offset}: {what}."
-    hint = (
-        "Nothing was read from it. Restore the file from a copy, or keep what is sound with: millpond doctor --repair"
-    )
-    return StateError("MP804", message, hint=hint)
+    return StateError("MP804", message, hint=f"Nothing was read from it. {repair_hint(path.parent)}")
 
 
 def _cut_torn(path: Path, offset: int, size: int, problems: list[Problem]) -> None:

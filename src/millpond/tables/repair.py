@@ -5,31 +5,29 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from millpond.errors import StateError
 from millpond.tables import checkpoint
-from millpond.tables.checkpoint import MANIFEST, Manifest, TableFile
+from millpond.tables.checkpoint import MANIFEST
+from millpond.tables.damage import Damage, described, examine, sound_records
 from millpond.tables.disk import append_all, cut, sync_folder
 from millpond.tables.durable import lock_folder
-from millpond.tables.log import Record, decode, encode
+from millpond.tables.log import Record, encode
+from millpond.tables.logs import log_numbers, log_path
 
 LOCK = "lock"
 
 
-@dataclass(frozen=True)
-class Damage:
-    """What is wrong in a folder: tables whose checkpoint is lost, and the log's file and offset where it ends."""
-
-    manifest: Manifest
-    manifest_lost: bool = False
-    tables: tuple[TableFile, ...] = ()
-    log: tuple[Path, int] | None = None
-
-    @property
-    def found(self) -> bool:
-        return bool(self.manifest_lost or self.tables or self.log)
+def inspect(folder: Path) -> tuple[bool, list[str]]:
+    """Whether a folder can be opened as it is, and what is wrong in it; nothing is changed. MP804 when nothing in it
+    can be trusted, MP801 when a process has it."""
+    guard = lock_folder(folder / LOCK)
+    try:
+        damage = examine(folder)
+        return not damage.stops, list(described(folder, damage))
+    finally:
+        os.close(guard)
 
 
 def repair(folder: Path) -> list[str]:
@@ -37,7 +35,7 @@ def repair(folder: Path) -> list[str]:
     nothing in it can be trusted, MP801 when a process has it."""
     guard = lock_folder(folder / LOCK)
     try:
-        damage = _examine(folder)
+        damage = examine(folder)
         if not damage.found:
             return []
         copy = _copy(folder)
@@ -48,64 +46,22 @@ def repair(folder: Path) -> list[str]:
         os.close(guard)
 
 
-def _examine(folder: Path) -> Damage:
-    try:
-        manifest, lost = checkpoint.read_manifest(folder), False
-    except StateError as error:
-        logs = _logs(folder, 1)
-        if error.code != "MP804" or not logs or logs[0].name != "log-000001":
-            raise
-        # No checkpoint has let go of a log yet, so that the log alone tells everything.
-        manifest, lost = Manifest(), True
-    tables = tuple(entry for entry in manifest.tables if entry.file and not _is_sound(folder, entry))
-    return Damage(manifest, lost, tables, _first_damage(folder, manifest))
-
-
-def _is_sound(folder: Path, entry: TableFile) -> bool:
-    try:
-        checkpoint.read_table(folder, entry)
-    except StateError:
-        return False
-    return True
-
-
-def _first_damage(folder: Path, manifest: Manifest) -> tuple[Path, int] | None:
-    sequence = manifest.sequence
-    for path in _logs(folder, manifest.log):
-        size = path.stat().st_size
-        end = 0
-        for record, next_ in _sound_records(path):
-            if record.sequence > sequence + 1:
-                return path, end
-            sequence, end = max(sequence, record.sequence), next_
-        if end < size:
-            return path, end
-    return None
-
-
-def _sound_records(path: Path) -> Iterator[tuple[Record, int]]:
-    """The records of a log up to the first that is damaged, each with the offset of its end."""
-    data, offset = memoryview(path.read_bytes()), 0
-    while offset < len(data):
-        found = decode(data, offset)
-        if isinstance(found, str):
-            return
-        record, offset = found
-        yield record, offset
-
-
 def _cut_log(folder: Path, damage: Damage) -> Iterator[str]:
     """A commit builds on those before it, so nothing after the first damaged one can be kept."""
-    if damage.log is None:
+    end = damage.log
+    if end is None:
         return
-    path, offset = damage.log
-    later = [log for log in _logs(folder, damage.manifest.log) if log.name > path.name]
-    lost = path.stat().st_size - offset + sum(log.stat().st_size for log in later)
-    with path.open("r+b") as file:
-        cut(file.fileno(), offset)
-    for log in later:
-        log.unlink()
-    yield f"The commit log ends at byte {offset} of {path.name} now: {lost} bytes of commits after it are lost."
+    later = [path for path in _logs(folder, damage) if path.name > end.path.name]
+    there = end.path.stat().st_size if end.path.exists() else 0
+    lost = there - end.offset + sum(path.stat().st_size for path in later)
+    with end.path.open("ab") as file:
+        cut(file.fileno(), end.offset)
+    for path in later:
+        path.unlink()
+    yield (
+        f"The commit log ends at byte {end.offset} of {end.path.name} now, after commit {end.sequence}: all commits"
+        f" after it are lost, {lost} bytes of which were there."
+    )
 
 
 def _forget(folder: Path, damage: Damage) -> Iterator[str]:
@@ -113,13 +69,14 @@ def _forget(folder: Path, damage: Damage) -> Iterator[str]:
     if damage.manifest_lost:
         (folder / MANIFEST).unlink()
         yield "The manifest was damaged; the tables are made again from the log, and nothing of them is lost."
-    if not damage.tables:
         return
     lost = {entry.id for entry in damage.tables}
-    for path in _logs(folder, damage.manifest.log):
-        _rewrite(path, [_without(record, lost) for record, _ in _sound_records(path)])
+    if lost:
+        for path in _logs(folder, damage):
+            _rewrite(path, [_without(record, lost) for record, _ in sound_records(path)])
     kept = tuple(replace(t, file=None, size=0, checksum=0) if t.id in lost else t for t in damage.manifest.tables)
-    checkpoint.write_manifest(folder, replace(damage.manifest, tables=kept))
+    end = damage.manifest.end if damage.log is None else min(damage.manifest.end, damage.log.sequence)
+    checkpoint.write_manifest(folder, replace(damage.manifest, tables=kept, end=end))
     for entry in damage.tables:
         yield f"The rows of table '{entry.spec['name']}' are lost: {entry.file} is damaged. The table is empty now."
 
@@ -150,6 +107,5 @@ def _copy(folder: Path) -> Path:
     return copy
 
 
-def _logs(folder: Path, first: int) -> list[Path]:
-    named = [path for path in folder.glob("log-*") if path.name[4:].isdigit()]
-    return sorted(path for path in named if int(path.name[4:]) >= first)
+def _logs(folder: Path, damage: Damage) -> list[Path]:
+    return [log_path(folder, number) for number in log_numbers(folder, damage.manifest.log)]

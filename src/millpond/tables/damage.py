@@ -1,0 +1,129 @@
+"""What is wrong in a folder of tables, found without changing anything in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from millpond.errors import StateError
+from millpond.tables import checkpoint
+from millpond.tables.checkpoint import MANIFEST, Manifest, TableFile
+from millpond.tables.log import Record, decode, is_torn
+from millpond.tables.logs import CONTINUED, FIRST, is_new, log_numbers, log_path
+
+
+@dataclass(frozen=True)
+class LogEnd:
+    """Where the log ends too early: after record `sequence`, at a byte of a file that may be missing."""
+
+    path: Path
+    offset: int
+    sequence: int
+    # Cut short by a crash, which the next start puts right by itself.
+    torn: bool = False
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What is wrong in a folder: its manifest, tables whose checkpoint is lost, and where the log ends."""
+
+    manifest: Manifest
+    manifest_lost: bool = False
+    tables: tuple[TableFile, ...] = ()
+    log: LogEnd | None = None
+
+    @property
+    def found(self) -> bool:
+        return bool(self.manifest_lost or self.tables or self.log)
+
+    @property
+    def stops(self) -> bool:
+        """Whether the folder cannot be opened as it is."""
+        return bool(self.manifest_lost or self.tables or (self.log is not None and not self.log.torn))
+
+
+def examine(folder: Path) -> Damage:
+    """What is wrong in a folder; MP804 when nothing in it can be trusted."""
+    manifest, lost = _manifest(folder)
+    if manifest is None:
+        return Damage(Manifest())
+    tables = tuple(entry for entry in manifest.tables if entry.file and not _is_sound(folder, entry))
+    return Damage(manifest, lost, tables, _early_end(folder, manifest))
+
+
+def described(folder: Path, damage: Damage) -> Iterator[str]:
+    """Each damage in a sentence that names its file."""
+    if damage.manifest_lost:
+        yield f"{folder / MANIFEST} is damaged; the commit log has all commits."
+    for entry in damage.tables:
+        path = folder / str(entry.file)
+        what = "is damaged" if path.exists() else "is missing"
+        yield f"{path} {what}: it has the rows of table '{entry.spec['name']}'."
+    end = damage.log
+    if end is None:
+        return
+    if not end.path.exists():
+        yield f"{end.path} is missing: what was committed after commit {end.sequence} is in it."
+    elif end.torn:
+        yield f"{end.path} ends in a commit that a crash cut short at byte {end.offset}; the next start removes it."
+    else:
+        yield f"{end.path} is damaged at byte {end.offset}, after commit {end.sequence}."
+
+
+def sound_records(path: Path) -> Iterator[tuple[Record, int]]:
+    """The records of a log up to the first that is damaged, each with the offset of its end."""
+    data, offset = memoryview(path.read_bytes()), 0
+    while offset < len(data):
+        found = decode(data, offset)
+        if isinstance(found, str):
+            return
+        record, offset = found
+        yield record, offset
+
+
+def _manifest(folder: Path) -> tuple[Manifest | None, bool]:
+    """The manifest, None in a new folder, and whether it is damaged."""
+    try:
+        found = checkpoint.read_manifest(folder)
+    except StateError as error:
+        if error.code != "MP804" or log_numbers(folder)[:1] != [FIRST]:
+            raise
+        # No checkpoint has let go of a log yet, so that the log alone tells everything.
+        return Manifest(), True
+    return (None if found is None and is_new(folder) else found or Manifest()), False
+
+
+def _is_sound(folder: Path, entry: TableFile) -> bool:
+    try:
+        checkpoint.read_table(folder, entry)
+    except StateError:
+        return False
+    return True
+
+
+def _early_end(folder: Path, manifest: Manifest) -> LogEnd | None:
+    sequence, number = manifest.sequence, manifest.log
+    before = path = log_path(folder, number)
+    last = max(log_numbers(folder, number), default=number)
+    end = 0
+    while number <= last:
+        before, path, end = path, log_path(folder, number), 0
+        if not path.exists():
+            return LogEnd(path, 0, sequence)
+        for record, next_ in sound_records(path):
+            if record.sequence > sequence + 1:
+                # A gap between two files is the fault of the one that ends too early.
+                joined = end == 0 and before != path
+                return LogEnd(before, before.stat().st_size, sequence) if joined else LogEnd(path, end, sequence)
+            sequence, end = max(sequence, record.sequence), next_
+            last = max(last, record.header.get(CONTINUED, last))
+        if end < path.stat().st_size:
+            return LogEnd(path, end, sequence, _is_torn(folder, path, end, sequence >= manifest.end))
+        number += 1
+    return LogEnd(path, end, sequence) if sequence < manifest.end else None
+
+
+def _is_torn(folder: Path, path: Path, offset: int, enough: bool) -> bool:
+    later = [log for log in folder.glob("log-*") if log.name > path.name and log.stat().st_size]
+    return enough and not later and is_torn(memoryview(path.read_bytes()), offset)
