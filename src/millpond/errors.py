@@ -96,6 +96,7 @@ CODES: dict[str, str] = {
     "MP707": "Nothing feeds this source",
     "MP708": "Something did not run because of a failure before it",
     "MP709": "A statement waits for a table, or goes on without it",
+    "MP710": "The app was stopped",
     # 8xx: state
     "MP801": "The state directory is in use by another process",
     "MP802": "The state directory belongs to another app",

@@ -32,11 +32,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def told(store: Any, name: str, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Counter[Any]:
     """What a transaction that empties a table and fills it anew tells of it."""
-    store.table(name).delete()
+    store.table(name).delete("true")
     store.table(name).insert(before)
     with store.begin() as tx:
         table = tx.table(name)
-        table.delete()
+        table.delete("true")
         table.insert(after)
         rows = with_operations(tx.changes(name), table.schema).to_pylist()
         tx.rollback()

@@ -56,6 +56,22 @@ def test_the_table_api_answers_without_a_java_process(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)
 
 
+def test_an_app_that_was_stopped_says_so_until_it_is_started_again(tmp_path: Path) -> None:
+    made = mp.App(sql="CREATE TABLE t (n INT PRIMARY KEY);", state=tmp_path / "state")
+    made.execute("INSERT INTO t VALUES (1)")
+    made.stop()
+    for use in (
+        lambda: made.execute("INSERT INTO t VALUES (2)"),
+        lambda: made.table("t"),
+        lambda: made.query("SELECT 1"),
+    ):
+        with pytest.raises(mp.MillpondError, match="MP710"):
+            use()
+    made.start()
+    assert made.table("t").values("n") == [1]
+    made.stop()
+
+
 def test_changes_survive_a_stop(app: Any, tmp_path: Path) -> None:
     app.table("users").upsert([{"user_id": "u9", "name": "Zoe"}])
     app.stop()

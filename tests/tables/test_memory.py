@@ -25,7 +25,7 @@ def test_a_full_table_refuses_more_and_goes_on(monkeypatch: pytest.MonkeyPatch) 
     for turn in range(30):
         table.upsert([{"k": k, "v": str(turn) * 500} for k in range(50)])
     assert len(table) == 50
-    table.delete()
+    table.delete("true")
     table.insert([{"k": 1}])
     assert table.stats().compactions > 0
 
@@ -103,3 +103,22 @@ def test_the_log_is_replaced_by_a_checkpoint_when_it_is_large(tmp_path: Path, mo
     again = open_store(tmp_path)
     assert set(again.table("t").values("v")) == {"199" * 20}
     again.close()
+
+
+def test_bytes_on_disk_are_those_of_the_log_and_the_checkpoint(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    table, other = store.create(TableSpec("t", SCHEMA)), store.create(TableSpec("other", SCHEMA))
+    table.insert([{"k": k, "v": "x" * 100} for k in range(1000)])
+    in_log = table.stats().bytes_disk
+    assert 100_000 < in_log < (tmp_path / "log-000001").stat().st_size
+    assert other.stats().bytes_disk == 0
+    store.close()
+    store = open_store(tmp_path)
+    table = store.table("t")
+    assert table.stats().bytes_disk == in_log
+    store.checkpoint()
+    in_checkpoint = next(tmp_path.glob("table-000001-*")).stat().st_size
+    assert table.stats().bytes_disk == in_checkpoint
+    table.delete(keys=[1])
+    assert table.stats().bytes_disk > in_checkpoint
+    store.close()

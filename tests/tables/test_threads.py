@@ -113,7 +113,7 @@ def _change(table: Any, turn: int) -> None:
     elif turn % 3 == 1:
         table.update(None, {"v": turn, "s": f"s{turn % 3}"})
     else:
-        table.delete()
+        table.delete("true")
         table.insert(content(turn))
 
 

@@ -155,7 +155,7 @@ class WriteTable(ReadTable, Protocol):
         """Several updates in order as one change."""
 
     def delete(self, condition: Any = None, parameters: Sequence[Any] = (), *, keys: Keys | None = None) -> int:
-        """Remove rows by condition or by key."""
+        """Remove rows by condition or by key; MP409 without either."""
 
     def replace(self, rows: pa.Table) -> int:
         """Make `rows` the whole content: only what differs changes (by key, or as a multiset without one)."""

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from millpond.contracts.source import Found
 from millpond.contracts.table import Table
-from millpond.errors import FlowError, InputError, MillpondError, NotYetError, SqlError, TableError
+from millpond.errors import FlowError, InputError, MillpondError, NotYetError, RunError, SqlError, TableError
 from millpond.plan.model import Plan
 from millpond.runtime.announcing import announce, publish
 from millpond.runtime.asking import ask
@@ -79,6 +79,7 @@ class App:
         self._failures: tuple[MillpondError, ...] = ()
         self._socket: QuerySocket | None = None
         self._stop_asked = threading.Event()
+        self._stopped = False
         # What is told while the app is not running: before the first start, and after the last stop.
         self._idle = AppProgress(self.plan.name, "starting", 0.0)
 
@@ -87,7 +88,7 @@ class App:
     def run_once(self) -> None:
         """Load tables, run every flow until it has taken what its source held at the start, and stop. Raises what
         failed, after the rest has run."""
-        running = self._open()
+        running = self._open(again=True)
         try:
             running.start_up(drain=True)
         finally:
@@ -96,7 +97,7 @@ class App:
 
     def start(self) -> None:
         """Start up and go on in the background; returns when every flow has caught up."""
-        running = self._open()
+        running = self._open(again=True)
         running.start_up(drain=False)
         if not running.context.stopping.is_set():
             running.go_on()
@@ -120,8 +121,10 @@ class App:
             time.sleep(CHECK_S)
 
     def stop(self) -> None:
-        """Finish the batches under way, stop, and let go of the state directory; harmless when not running."""
+        """Finish the batches under way, stop, and let go of the state directory; harmless when not running. Asked or
+        changed afterwards it raises MP710, until it is started again."""
         self._halt()
+        self._stopped = True
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None
@@ -277,9 +280,13 @@ class App:
         finally:
             views.drop()
 
-    def _open(self) -> Running:
+    def _open(self, *, again: bool = False) -> Running:
         with self._lock:
+            if self._stopped and not again:
+                hint = "Use it before app.stop(), or start it again: app.start(), app.run_once()."
+                raise RunError("MP710", "The app was stopped.", hint=hint)
             if self._running is None:
+                self._stopped = False
                 state = self._state_path or self._temporary_state()
                 running = Running(self.plan, state, self._session, self._output, self._replan)
                 # Known before it is ready, so that its progress can be seen and queries can wait for it.

@@ -113,7 +113,7 @@ def _delete(work: Work, shot: OneShot) -> int:
     table = work.table(statement.table.text)
     if statement.source is None and not _needs_spark(shot.condition):
         own = _own_names(statement.table, statement.alias)
-        return table.delete(_unqualified(shot.condition, own) if shot.condition else None)
+        return table.delete(_unqualified(shot.condition, own) if shot.condition else exp.true())
     rows = table.to_arrow()
     gone = _selected(work, shot, rows, {})
     return swap_rows(table, rows, gone[ROW_NUMBER], rows.slice(0, 0)) if gone.num_rows else 0

@@ -54,8 +54,11 @@ def _create_table(statement: CreateTable, store: Store, app: Plan, bind: Callabl
     plan = bind(statement.code, without=_name_there(name, store)).table(name.text)
     assert plan is not None
     if plan.kind is not TableKind.DECLARED:
-        message = "CREATE TABLE ... AS SELECT cannot run at once yet in this version."
-        raise NotYetError("MP901", message, place=statement.place, hint="Write it into the app's file.")
+        message = (
+            "A table AS SELECT follows its query for as long as the app has it, so it belongs into the app's file."
+        )
+        hint = f"Write it there, or have a copy: CREATE TABLE {name} (...); INSERT INTO {name} SELECT ..."
+        raise NotYetError("MP901", message, place=statement.place, hint=hint)
     store.drop(name.text)
     store.create(plan.spec)
 

@@ -27,6 +27,8 @@ HINTS = {
 }
 # Spark's advice is about its own settings; ours is in the hint.
 _ADVICE = re.compile(r"\s(?:Use `try_|If necessary set|To return NULL|To tolerate)")
+_PASSED_ON = re.compile(r"Exception thrown in awaitResult|^java\.util\.concurrent\.ExecutionException")
+_CAUSES_MAX = 10
 _CLASS = re.compile(r"\[([A-Z0-9_]+)(?:\.[A-Z0-9_.]+)?\]\s*(.*?)(?:SQLSTATE|==|\n|$)", re.S)
 
 
@@ -54,9 +56,15 @@ def translate(error: BaseException, place: Place | None = None) -> MillpondError
 
 
 def _text(error: BaseException) -> str:
-    if isinstance(error, Py4JJavaError):
-        return str(error.java_exception.toString()) if error.java_exception is not None else str(error)
-    return str(error)
+    """What an error says; one that only passes another thread's failure on says what that says."""
+    java = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    text = str(error) if java is None or not isinstance(error, Py4JJavaError) else str(java.toString())
+    for _ in range(_CAUSES_MAX):
+        if java is None or not _PASSED_ON.search(text):
+            break
+        java = java.getCause()
+        text = text if java is None else str(java.toString())
+    return text
 
 
 def _find(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:

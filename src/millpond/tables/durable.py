@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -67,6 +68,8 @@ class Folder:
         self._log_number = 1
         self._manifest = Manifest()
         self._older_bytes = 0
+        # The bytes of each table's rows in each log file.
+        self._shares: dict[int, Counter[int]] = {}
         self._background: threading.Thread | None = None
 
     def recover(self) -> Recovered:
@@ -84,6 +87,7 @@ class Folder:
         if not new:
             for record in read_logs(self.path, manifest, state.problems):
                 self._replay(state, record)
+                self._count(manifest.log, record.header, record.blobs)
                 sequence = record.sequence
         self._open_log(sequence)
         if found is None:
@@ -104,6 +108,7 @@ class Folder:
         if self._log is None:
             raise StateError("MP807", f"The tables in {self.path} are closed.", hint="Open the store again.")
         self._log.append(header, blobs)
+        self._count(self._log_number, header, blobs)
 
     def rotate(self) -> None:
         """Go on in a new log file; called with no commit under way."""
@@ -132,6 +137,7 @@ class Folder:
         checkpoint.write_manifest(self.path, manifest)
         self._manifest = manifest
         self._older_bytes = 0
+        self._shares = {number: shares for number, shares in self._shares.copy().items() if number >= log}
         self._remove_strays()
 
     def wants_checkpoint(self) -> bool:
@@ -149,8 +155,9 @@ class Folder:
         self._background.start()
 
     def bytes_of(self, table: int) -> int:
-        """The bytes of a table's checkpoint file."""
-        return next((t.size for t in self._manifest.tables if t.id == table), 0)
+        """The bytes of a table in its checkpoint and in the log since."""
+        in_checkpoint = next((t.size for t in self._manifest.tables if t.id == table), 0)
+        return in_checkpoint + sum(shares[table] for shares in self._shares.copy().values())
 
     def close(self) -> None:
         if self._background is not None:
@@ -168,6 +175,13 @@ class Folder:
         if self._log.sequence > self._manifest.end:
             self._manifest = replace(self._manifest, end=self._log.sequence)
             checkpoint.write_manifest(self.path, self._manifest)
+
+    def _count(self, number: int, header: Mapping[str, Any], blobs: Sequence[Any]) -> None:
+        changes = header.get("changes")
+        if changes:
+            shares = self._shares.setdefault(number, Counter())
+            for i, entry in enumerate(changes):
+                shares[entry["table"]] += memoryview(blobs[2 * i]).nbytes + memoryview(blobs[2 * i + 1]).nbytes
 
     def _load(self, entry: TableFile) -> TableRows:
         rows = rows_of(spec_from_json(dict(entry.spec)), self._clock, self.path)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
 from millpond.contracts.table import Keys as KeysGiven
-from millpond.errors import BindError, TableError
+from millpond.errors import BindError, ConstraintError, TableError
 from millpond.expressions.nested_parameters import has_nested, written_out
 from millpond.schema import Column, Schema
 from millpond.suggest import did_you_mean
@@ -230,14 +231,26 @@ def _key_of_lists(values: Sequence[Sequence[Any]], columns: Sequence[Column]) ->
     out = {i for given, column in zip(values, columns, strict=True) for i in unmatched(given, column)}
     if out:
         values = [[v for i, v in enumerate(given) if i not in out] for given in values]
-    return Keys(tuple(to_array(given, column) for given, column in zip(values, columns, strict=True)))
+    with _about_keys():
+        return Keys(tuple(to_array(given, column) for given, column in zip(values, columns, strict=True)))
 
 
 def _key_of_arrays(values: Sequence[pa.Array | pa.ChunkedArray], columns: Sequence[Column]) -> Keys:
     """Keys of Arrow arrays, one for each column, without those that no row can have."""
     if any(may_round(given.type, column.type) for given, column in zip(values, columns, strict=True)):
         return _key_of_lists([given.to_pylist() for given in values], columns)
-    return Keys(tuple(cast_array(given, column) for given, column in zip(values, columns, strict=True)))
+    with _about_keys():
+        return Keys(tuple(cast_array(given, column) for given, column in zip(values, columns, strict=True)))
+
+
+@contextmanager
+def _about_keys() -> Iterator[None]:
+    """A value that does not fit, told as that of a key that is looked for."""
+    try:
+        yield
+    except ConstraintError as error:
+        hint = "Give keys of the column's type."
+        raise ConstraintError(error.code, error.problems[0].message, hint=hint) from error
 
 
 def _key_arrays(keys: pa.Array | pa.ChunkedArray, width: int) -> list[pa.Array]:

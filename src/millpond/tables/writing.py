@@ -67,11 +67,14 @@ class Writing(Reading):
     def delete(self, condition: Any = None, parameters: Sequence[Any] = (), *, keys: KeysGiven | None = None) -> int:
         if condition is not None and keys is not None:
             raise TableError("MP409", "delete takes a condition or keys, not both.", hint="Call it twice.")
+        if condition is None and keys is None:
+            # A variable that is None by mistake must not cost all rows.
+            raise TableError("MP409", "delete needs a condition or keys.", hint="All rows go with: delete('true')")
         with self._draft() as draft:
             if keys is not None:
                 ids = self._lookup_ids(draft, keys, None)
             else:
-                ids = draft.ids() if condition is None else self._select(draft, condition, parameters).ids
+                ids = self._select(draft, condition, parameters).ids
             draft.remove(ids)
             return len(ids)
 

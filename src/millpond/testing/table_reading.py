@@ -144,7 +144,7 @@ class ReadingContract(Harness):
     def test_a_scan_sees_one_version_throughout(self, users: Table) -> None:
         batches = users.scan(batch_rows=1)
         first = next(batches)
-        users.delete()
+        users.delete("true")
         assert first.num_rows + sum(b.num_rows for b in batches) == 3
         assert [b.num_rows for b in users.scan()] in ([], [0])
         users.insert([ANN, BO])
@@ -216,7 +216,7 @@ class VersionContract(Harness):
         assert (before.rows, before.version, before.commits) == (3, users.version, 1)
         assert before.updated_at is not None
         users.lookup(["u1", "x"])
-        users.delete()
+        users.delete("true")
         after = users.stats()
         assert (after.rows, after.commits) == (0, 2)
         assert (after.lookups - before.lookups, after.hits - before.hits) == (2, 1)

@@ -77,7 +77,7 @@ class TransactionContract(Harness):
             first = tx.savepoint()
             table.update(None, {"age": 1})
             second = tx.savepoint()
-            table.delete()
+            table.delete("true")
             tx.put("mark", 1)
             tx.rollback_to(second)
             assert table.count("age = 1") == 4
@@ -124,10 +124,10 @@ class TransactionContract(Harness):
 
     def test_an_ended_transaction_is_of_no_use(self, store: Store, users: Table) -> None:
         tx = store.begin()
-        tx.table("users").delete()
+        tx.table("users").delete("true")
         table = tx.table("users")
         tx.rollback()
-        for use in (lambda: tx.table("users"), lambda: table.delete(), tx.commit, lambda: tx.put("a", 1)):
+        for use in (lambda: tx.table("users"), lambda: table.delete("true"), tx.commit, lambda: tx.put("a", 1)):
             with refuses("MP410"):
                 use()
         assert len(users) == 3
@@ -136,7 +136,7 @@ class TransactionContract(Harness):
         with store.begin() as tx:
             tx.put("flow/a", {"batch": 7})
             tx.put("flow/b", [1, 2])
-            tx.table("users").delete()
+            tx.table("users").delete("true")
         with store.begin() as tx:
             tx.put("flow/b", None)
         assert store.get("flow/a") == {"batch": 7}

@@ -101,10 +101,16 @@ class WritingContract(Harness):
         assert users.delete("age < 18") == 1
         assert users.delete(keys=["u1", "u1", "nobody"]) == 1
         assert rows(users) == [CY]
-        assert users.delete() == 1
+        assert users.delete("true") == 1
         assert len(users) == 0
         users.insert([ANN])
         assert users.get("u1") == ANN
+
+    def test_delete_without_condition_and_keys_is_refused(self, users: Table) -> None:
+        for mistake in ({}, {"keys": None}, {"condition": None}):
+            with refuses("MP409"):
+                users.delete(**mistake)  # type: ignore[arg-type]
+        assert len(users) == 3
 
     def test_replace_changes_only_what_differs(self, store: Store, users: Table) -> None:
         version = users.version
@@ -143,7 +149,7 @@ class WritingContract(Harness):
 
     def test_a_copy_goes_its_own_way(self, store: Store, users: Table) -> None:
         backup = users.copy("users_backup")
-        users.delete()
+        users.delete("true")
         assert len(backup) == 3
         assert store.table("users_backup").get("u1") == ANN
 
