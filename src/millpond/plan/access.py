@@ -21,6 +21,12 @@ def choose_access(bound: BoundQuery) -> tuple[Access, ...]:
     return tuple(_chosen(name, asked.get(name.lower()), keys.get(name.lower(), ()), lookups) for name in bound.tables)
 
 
+def access_of(query: exp.Query, reads: tuple[Access, ...]) -> tuple[Access, ...]:
+    """The part of a statement's accesses that one of the queries it was taken apart into makes."""
+    named = {table.name.lower() for table in query.find_all(exp.Table)}
+    return tuple(access for access in reads if access.table.lower() in named)
+
+
 def _chosen(name: str, wish: AccessKind | None, key: tuple[str, ...], lookups: tuple[Lookup, ...]) -> Access:
     """One table: by the batch's keys where an equality gives its whole key, else whole."""
     tied = [k for k in lookups if k.node.name.lower() == name.lower()]

@@ -52,6 +52,7 @@ def _subject(statements: tuple[Statement, ...], context: Context, flows: tuple[F
         context.catalog,
         context.settings,
         context.findings,
+        context.behind,
     )
 
 
@@ -65,7 +66,7 @@ def _used_hidden(steps: Iterable[Step], shots: Iterable[OneShot], context: Conte
 def _used_sources(flows: Iterable[FlowPlan], tables: Iterable[TablePlan], context: Context) -> tuple[SourcePlan, ...]:
     """Those that a flow, a table or a declared stream reads."""
     used = {d for f in flows for d in (f.source, *f.joined)} | {t.source for t in tables}
-    used |= {s.source for s in context.streams.values()}
+    used |= {d for s in context.streams.values() for d in (s.source, *s.joined)}
     return tuple(p for p in context.sources.plans() if p.id in used)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from millpond.plan.bound import BoundQuery, BoundSelect, Output, Reading, Spot
+from millpond.errors import Place
+from millpond.plan.bound import BoundQuery, BoundSelect, Joined, Output, Reading, Spot
 from millpond.plan.catalog import Relation, RelationKind
 from millpond.plan.columns import Names, Relations, bind_expression
 from millpond.plan.findings import Findings
@@ -16,6 +17,7 @@ from millpond.plan.functions import has_aggregate
 from millpond.plan.outputs import as_projection, expand_star, is_star, output_of
 from millpond.plan.scope import Scope
 from millpond.plan.typed import with_type
+from millpond.schema import Schema
 from millpond.sql import nodes
 
 # Marks what has been reported already, for checks that would only repeat it.
@@ -36,10 +38,12 @@ class Position:
 
 
 class Binder:
-    """Binds the query of one statement, in place; collects what it reads and each SELECT with its scope."""
+    """Binds the query of one statement, in place; collects what it reads and each SELECT with its scope. `stream` is
+    the name of the stream that the query is to define, where it does."""
 
-    def __init__(self, findings: Findings, relations: Relations) -> None:
+    def __init__(self, findings: Findings, relations: Relations, stream: str = "") -> None:
         self.findings = findings
+        self._stream = stream
         self.relations = relations
         self.readings: list[Reading] = []
         self.selects: list[BoundSelect] = []
@@ -74,37 +78,39 @@ class Binder:
         with_ = query.args.get("with_")
         if with_ is None:
             return at
-        ctes = dict(at.ctes)
+        ctes, kept = dict(at.ctes), []
         for cte in with_.expressions:
             bound = self.bind_query(cte.this, replace(at, ctes=ctes, inner=True))
-            columns = bound.schema
             names = [i.name for i in cte.args["alias"].args.get("columns") or ()]
-            if columns is not None and names and len(names) == len(columns):
-                columns = replace(
-                    columns, columns=tuple(replace(c, name=n) for c, n in zip(columns, names, strict=True))
-                )
-            kind = RelationKind.STREAM if bound.drivers else RelationKind.TABLE
-            ctes[cte.alias.lower()] = Relation(cte.alias, kind, columns, drivers=bound.drivers, local=True)
+            if bound.drivers:
+                ctes[cte.alias.lower()] = _put_in(cte.alias, bound, names)
+                continue
+            kept.append(cte)
+            columns = _renamed(bound.schema, names)
+            ctes[cte.alias.lower()] = Relation(cte.alias, RelationKind.TABLE, columns, local=True)
+        with_.set("expressions", kept)
+        if not kept:
+            query.set("with_", None)
         return replace(at, ctes=ctes)
 
     def _set_operation(self, query: exp.SetOperation, at: Position) -> BoundQuery:
-        inside = replace(at, inner=True)
+        inside, place = replace(at, inner=True), self.findings.place(query.right)
         left, right = self.bind_query(query.left, inside), self.bind_query(query.right, inside)
         word = next(w for kind, w in SET_OPERATIONS.items() if isinstance(query, kind))
-        self._check_sides(query, left, right, word)
+        self._check_sides(place, left, right, word)
         drivers = tuple(dict.fromkeys([*left.drivers, *right.drivers]))
         bound = BoundQuery(query, left.outputs, drivers, known=left.known)
         self._modifiers(query, bound)
         return bound
 
-    def _check_sides(self, query: exp.SetOperation, left: BoundQuery, right: BoundQuery, word: str) -> None:
+    def _check_sides(self, place: Place | None, left: BoundQuery, right: BoundQuery, word: str) -> None:
         if left.outputs is not None and right.outputs is not None and len(left.outputs) != len(right.outputs):
             message = f"The two sides of {word} have {len(left.outputs)} and {len(right.outputs)} columns."
-            self.findings.error("MP207", message, query.right, "Give both sides the same columns in the same order.")
+            self.findings.error("MP207", message, place, "Give both sides the same columns in the same order.")
         if left.drivers and right.drivers and set(left.drivers) != set(right.drivers):
             message = f"{word} mixes two streams; each drives a flow of its own."
             hint = "Write two INSERT statements into the same target, one per stream."
-            self.findings.error("MP218", message, query.right, hint)
+            self.findings.error("MP218", message, place, hint)
 
     def _select(self, select: exp.Select, at: Position) -> BoundQuery:
         scope = Scope(at.outer)
@@ -123,10 +129,22 @@ class Binder:
             select.set("expressions", [as_projection(o) for o in known])
         streams = tuple(i for i in scope.items if i.drivers)
         yields = None if loose else tuple(known)
-        self.selects.append(BoundSelect(select, scope, at.spot, yields, tuple(groups), grouped, streams, at.inner))
+        made = BoundSelect(select, scope, at.spot, yields, tuple(groups), grouped, streams, at.inner)
+        self.selects.append(made)
         self._ctes = before
-        drivers = tuple(dict.fromkeys(d for i in streams for d in i.drivers))
-        return BoundQuery(select, yields, drivers, known=tuple(known))
+        joined = self._joined(made)
+        if joined is not None:
+            select.replace(joined.query)
+            return BoundQuery(joined.query, yields, (joined.driver,), known=tuple(known), watermark=joined.watermark)
+        passed_on = made.passed_on()
+        watermark = passed_on[1] if passed_on is not None else None
+        return BoundQuery(select, yields, made.drivers, known=tuple(known), watermark=watermark)
+
+    def _joined(self, select: BoundSelect) -> Joined | None:
+        """The flow of its own that a join of streams drives where it is not the statement's own query."""
+        if len(select.streams) < 2 or select.spot is Spot.SUBQUERY or not (select.inner or self._stream):
+            return None
+        return self.relations.joined(select, "" if select.inner else self._stream)
 
     def _outputs(self, select: exp.Select, scope: Scope, at: Position) -> list[Output]:
         outputs: list[Output] = []
@@ -207,6 +225,26 @@ class Binder:
             if isinstance(node, exp.Query):
                 self.bind_subquery(node, names.scope)
         return bind_expression(expr, names)
+
+
+def _put_in(name: str, bound: BoundQuery, names: list[str]) -> Relation:
+    """A WITH over a stream: like a derived stream it stands for its query, so that the order of events is not lost."""
+    columns = _renamed(bound.schema, names)
+    renamed = columns is not None and bool(names) and columns.names == tuple(names)
+    if renamed:
+        first = bound.query
+        while isinstance(first, exp.SetOperation | exp.Subquery):
+            first = first.this
+        first.set("expressions", [exp.alias_(e.unalias(), n) for e, n in zip(first.expressions, names, strict=True)])
+    watermark = None if renamed else bound.watermark
+    query = bound.query
+    return Relation(name, RelationKind.STREAM, columns, (), bound.drivers, query, watermark, local=True)
+
+
+def _renamed(columns: Schema | None, names: list[str]) -> Schema | None:
+    if columns is None or not names or len(names) != len(columns):
+        return columns
+    return replace(columns, columns=tuple(replace(c, name=n) for c, n in zip(columns, names, strict=True)))
 
 
 def _leaves(group: exp.Expr) -> list[exp.Expr]:

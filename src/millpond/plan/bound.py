@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from sqlglot import exp
 from millpond.plan.catalog import Relation
 from millpond.plan.scope import Item, Scope
 from millpond.schema import Column, Schema
+from millpond.sql.statements import Watermark
 
 
 class Spot(StrEnum):
@@ -63,10 +64,31 @@ class BoundSelect:
     def drivers(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(d for i in self.streams for d in i.drivers))
 
+    def passed_on(self) -> tuple[Item, Watermark] | None:
+        """The first stream whose watermark's column is among the outputs, and the watermark under its name there."""
+        for item in self.streams:
+            for output in self.outputs or ():
+                column = output.expr
+                if item.watermark is None or not isinstance(column, exp.Column) or column.table != item.alias:
+                    continue
+                if column.name.lower() == item.watermark.column.key:
+                    return item, replace(item.watermark, column=replace(item.watermark.column, text=output.name))
+        return None
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A join of streams that drives a flow of its own: the query over its rows, and what drives that."""
+
+    query: exp.Query
+    driver: str
+    watermark: Watermark | None
+
 
 @dataclass(frozen=True)
 class BoundQuery:
-    """A query over the batch and tables. `outputs` is None when a star over unknown columns is among them."""
+    """A query over the batch and tables. `outputs` is None when a star over unknown columns is among them; `watermark`
+    is that of a stream below whose column comes through, under the name that it has among the outputs."""
 
     query: exp.Query
     outputs: tuple[Output, ...] | None
@@ -74,6 +96,7 @@ class BoundQuery:
     readings: tuple[Reading, ...] = ()
     selects: tuple[BoundSelect, ...] = ()
     known: tuple[Output, ...] = field(default=())
+    watermark: Watermark | None = None
 
     @property
     def schema(self) -> Schema | None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.expressions.types import field_type
-from millpond.plan.bound import Spot
+from millpond.plan.bound import BoundSelect, Joined, Spot
 from millpond.plan.catalog import Relation
 from millpond.plan.findings import Findings
 from millpond.plan.functions import is_aggregate
@@ -31,6 +31,10 @@ class Relations(Protocol):
 
     def find(self, name: str) -> Relation | None:
         """The relation of a name, if there is one."""
+
+    def joined(self, select: BoundSelect, name: str) -> Joined | None:
+        """What a join of streams is inside a statement, or as a stream of a name: rows that drive a flow of their own;
+        None, with a finding, when it cannot run."""
 
 
 @dataclass(frozen=True)

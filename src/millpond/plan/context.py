@@ -12,7 +12,7 @@ from millpond.plan.aggregate_model import AggregatePlan
 from millpond.plan.bound import BoundQuery
 from millpond.plan.catalog import Catalog
 from millpond.plan.findings import Findings
-from millpond.plan.model import StepKind, StreamPlan, TablePlan
+from millpond.plan.model import StepKind, StreamJoin, StreamPlan, TablePlan
 from millpond.plan.sinks import Sinks
 from millpond.plan.sources import Sources
 from millpond.settings import FLOW_OPTIONS, Settings
@@ -43,6 +43,16 @@ class Planned:
         return self.bound.drivers if self.bound else ()
 
 
+@dataclass(frozen=True)
+class JoinedStream:
+    """A join of streams that is a stream itself: its name for people, the sources behind it, and its joins, the inner
+    ones first."""
+
+    name: str
+    sources: tuple[str, ...]
+    joins: tuple[StreamJoin, ...]
+
+
 @dataclass
 class Context:
     """The workbench of one `build_plan`; what it holds grows while statements are planned."""
@@ -60,14 +70,21 @@ class Context:
     flow_options: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     # The watermark of each source that has one, by its id.
     watermarks: dict[str, Watermark] = field(default_factory=dict)
+    # Joins of streams that statements read as a stream, by the id of the flow that each drives.
+    joins: dict[str, JoinedStream] = field(default_factory=dict)
 
     def index(self, statement: Statement) -> int:
         """The position of a statement in the file."""
         return self.positions[id(statement)]
 
+    def behind(self, drivers: tuple[str, ...]) -> tuple[str, ...]:
+        """The sources behind what drives a statement: those of a join for the join."""
+        found = (self.joins[d].sources if d in self.joins else (d,) for d in drivers)
+        return tuple(dict.fromkeys(source for sources in found for source in sources))
+
     def options_for(self, drivers: tuple[str, ...], given: Mapping[str, Any]) -> dict[str, Any]:
         """A statement's options: its own before its stream's before the app's."""
         values = {o.name: self.settings.get(o.name) for o in FLOW_OPTIONS}
-        for driver in drivers:
+        for driver in self.behind(drivers):
             values.update(self.flow_options.get(driver, {}))
         return {**values, **given}

@@ -8,11 +8,12 @@ from dataclasses import replace
 from millpond.plan.access import choose_access, without_hints
 from millpond.plan.context import Context, Planned
 from millpond.plan.hidden import following_step
+from millpond.plan.joined_streams import Apart, Refusal, take_apart
 from millpond.plan.missing import waits_of
-from millpond.plan.model import AWAITING, ChangesPlan, FlowPlan, Step, StepKind, TableKind, TablePlan
+from millpond.plan.model import AWAITING, ChangesPlan, FlowPlan, Step, StepKind, StreamJoin, TableKind, TablePlan
 from millpond.plan.one_shots import one_shot_id
 from millpond.plan.sources import short_hash
-from millpond.plan.stream_joins import Split, handing_over, join_id, split_join
+from millpond.plan.stream_joins import handing_over, join_id, split_join
 from millpond.schema import Schema
 
 # How the driver of CHANGES(table) is called.
@@ -32,30 +33,60 @@ def make_flows(planned: Iterable[Planned], context: Context) -> tuple[FlowPlan, 
     """One flow per stream, its steps in the order of the file."""
     by_drivers: dict[tuple[str, ...], list[Planned]] = {}
     joins: list[FlowPlan] = []
-    relays: list[tuple[str, Step]] = []
     items = list(planned)
     for item in items:
         if not item.drivers or item.kind is None or _tells_changes(item):
             continue
-        id_ = join_id(item, _occurrence(item, items))
-        split = split_join(item, id_)
-        if split is None:
+        apart = _apart(item, context)
+        if apart is None:
             by_drivers.setdefault(item.drivers, []).append(item)
-            continue
-        made = _joining(item, split, id_, context)
-        relays += [relay for flow in made for relay in handing_over(flow, made[-1].steps[0])]
-        joins += made
-    flows = {drivers: _flow(drivers, found, context) for drivers, found in by_drivers.items()}
-    for source, step in relays:
-        if any(join.id == source for join in joins):
-            joins = [replace(j, steps=(*j.steps, step)) if j.id == source else j for j in joins]
-            continue
-        flow = flows.get((source,)) or _flow((source,), [], context)
-        flows[(source,)] = replace(flow, steps=(*flow.steps, step))
+        else:
+            joins += _joining(item, apart, join_id(item, _occurrence(item, items)), context)
+    flows: dict[tuple[str, ...], FlowPlan] = {}
+    for drivers, found in by_drivers.items():
+        flow = _flow(drivers, found, context)
+        if drivers[0] in context.joins and len(drivers) == 1:
+            joins += _chain(flow, drivers[0], context.joins[drivers[0]].joins, context)
+        else:
+            flows[drivers] = flow
+    _hand_over(flows, joins, context)
     for table in _followed(items, context):
         flow = flows.get((table.name,)) or _flow((table.name,), [], context)
         flows[(table.name,)] = replace(flow, steps=(following_step(table), *flow.steps))
     return (*flows.values(), *joins)
+
+
+def _apart(item: Planned, context: Context) -> Apart | None:
+    """The parts of a statement that is itself a join of streams."""
+    top = item.bound.top if item.bound is not None else None
+    apart = take_apart(top) if top is not None and len(top.streams) > 1 else None
+    if isinstance(apart, Refusal):
+        context.findings.error("MP218", apart.message, apart.at.at, apart.hint)
+    return apart if isinstance(apart, Apart) else None
+
+
+def _hand_over(flows: dict[tuple[str, ...], FlowPlan], joins: list[FlowPlan], context: Context) -> None:
+    """Each side of a join is a step of the flow that has its events; a join that nothing else reads is made for it."""
+    waiting = [(flow, _first_step(flow, joins)) for flow in joins]
+    while waiting:
+        flow, first = waiting.pop(0)
+        for source, step in handing_over(flow, first):
+            number = next((n for n, join in enumerate(joins) if join.id == source), None)
+            if number is not None:
+                joins[number] = replace(joins[number], steps=(*joins[number].steps, step))
+            elif source in context.joins:
+                made = _chain(_flow((source,), [], context), source, context.joins[source].joins, context)
+                joins += [*made[:-1], replace(made[-1], steps=(step,))]
+                waiting += [(join, first) for join in made]
+            else:
+                held = flows.get((source,)) or _flow((source,), [], context)
+                flows[(source,)] = replace(held, steps=(*held.steps, step))
+
+
+def _first_step(flow: FlowPlan, joins: list[FlowPlan]) -> Step:
+    """The first statement that a join is for: its own, or that of the join which it is a part of."""
+    number = joins.index(flow)
+    return next(join.steps[0] for join in joins[number:] if join.steps)
 
 
 def _followed(items: Iterable[Planned], context: Context) -> list[TablePlan]:
@@ -64,18 +95,29 @@ def _followed(items: Iterable[Planned], context: Context) -> list[TablePlan]:
     return [t for name, t in context.hidden.items() if t.kind is TableKind.AGGREGATE and name in read]
 
 
-def _joining(item: Planned, split: Split, id_: str, context: Context) -> list[FlowPlan]:
+def _joining(item: Planned, apart: Apart, id_: str, context: Context) -> list[FlowPlan]:
     """The flows that joins of streams drive: the last one its statement, those before it the next join."""
+    split = split_join(item, apart, id_)
     flow = _flow(item.drivers, [item], context)
-    step = replace(flow.steps[0], query=without_hints(split.query), aggregate=split.aggregate)
+    query = without_hints(split.query)
+    step = replace(flow.steps[0], query=query, aggregate=split.aggregate)
     if step.condition is not None:
         step = replace(step, condition=split.condition)
-    made = []
-    for number, join in enumerate(split.joins, 1):
-        name = " + ".join(_name(source, context) for source in split.sources[: number + 1])
-        joined = split.sources[1 : number + 1]
-        made.append(replace(flow, id=f"{id_}_{number}", name=name, steps=(), watermark=None, joined=joined, join=join))
-    made[-1] = replace(made[-1], id=id_, steps=(step,), watermark=split.watermark)
+    made = _chain(replace(flow, steps=(step,), watermark=split.watermark), id_, split.joins, context)
+    names = [_name(item.drivers[0], context) for item in apart.streams]
+    return [replace(f, name=" + ".join(names[: number + 2])) for number, f in enumerate(made)]
+
+
+def _chain(flow: FlowPlan, id_: str, joins: tuple[StreamJoin, ...], context: Context) -> list[FlowPlan]:
+    """A flow that joins drive, after those that drive the joins before the last."""
+    made: list[FlowPlan] = []
+    sources: tuple[str, ...] = ()
+    for number, join in enumerate(joins, 1):
+        sides = (join.left.source, join.right.source) if not made else (join.right.source,)
+        sources += tuple(source for side in sides for source in context.behind((side,)))
+        part = replace(flow, source=sources[0], joined=sources[1:], join=join)
+        made.append(replace(part, id=f"{id_}_{number}", steps=(), watermark=None))
+    made[-1] = replace(part, id=id_)
     return made
 
 
@@ -95,20 +137,23 @@ def make_changes(planned: Iterable[Planned]) -> tuple[ChangesPlan, ...]:
 
 
 def _flow(drivers: tuple[str, ...], items: list[Planned], context: Context) -> FlowPlan:
-    names = [_name(driver, context) for driver in drivers]
+    sources = context.behind(drivers)
     return FlowPlan(
         "__".join(drivers),
-        " + ".join(names),
-        drivers[0],
+        " + ".join(_name(driver, context) for driver in drivers),
+        sources[0],
         tuple(_step(item, _occurrence(item, items)) for item in items),
         context.watermarks.get(drivers[0]),
         context.options_for(drivers, {}),
-        drivers[1:],
+        sources[1:],
     )
 
 
 def _name(driver: str, context: Context) -> str:
     """The declared stream of a source; for a bare URI the first stream made of it, else the source's own name."""
+    if driver in context.joins:
+        joined = context.joins[driver]
+        return joined.name or " + ".join(_name(source, context) for source in joined.sources)
     of_source = [s for s in context.streams.values() if s.source == driver]
     named = next((s.name for s in of_source if not s.derived), None) or next((s.name for s in of_source), None)
     return named or (context.sources[driver].plan.name if driver in context.sources else driver)

@@ -81,6 +81,7 @@ def _table(binder: Binder, table: exp.Table, at: Position, number: int) -> Item:
         relation.hidden,
         relation.drivers,
         relation,
+        relation.watermark,
     )
     if table.args.get("pivots"):
         item.columns = None
@@ -173,7 +174,10 @@ def _derived(binder: Binder, node: exp.Subquery, scope: Scope, at: Position) -> 
     alias = node.alias or f"_{len(scope.items) + 1}"
     _set_alias(node, alias)
     label = "the subquery" if alias.startswith("_") else f"'{alias}'"
-    return Item(alias, label, _renamed(binder, node, bound.schema), node, place, drivers=bound.drivers)
+    schema = bound.schema
+    columns = _renamed(binder, node, schema)
+    watermark = bound.watermark if columns is schema else None
+    return Item(alias, label, columns, node, place, drivers=bound.drivers, watermark=watermark)
 
 
 def _values(binder: Binder, node: exp.Values, scope: Scope) -> Item:

@@ -16,7 +16,7 @@ def meaning(statement: Statement, query: exp.Query, bound: BoundQuery, context: 
     """Differs when the statement's text does, a stream that it is derived from, the source it reads, or the type of a
     declared column. Columns that were found do not count: they may be unknown at the start."""
     streams = sorted(set(_derived(query, context)))
-    types = [f"{d}.{t}" for d in bound.drivers for t in _declared_types(d, bound.query, context)]
+    types = [f"{d}.{t}" for d in context.behind(bound.drivers) for t in _declared_types(d, bound.query, context)]
     return short_hash(repr((statement.text, streams, bound.drivers, types)))
 
 

@@ -73,7 +73,8 @@ class SourcePlan:
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """A named stream; a derived one has a query and is inlined where it is read."""
+    """A named stream; a derived one has a query and is inlined where it is read; `joined` are the other sources of one
+    that is a join."""
 
     name: str
     source: str
@@ -81,6 +82,7 @@ class StreamPlan:
     watermark: Watermark | None
     derived: bool
     place: Place
+    joined: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

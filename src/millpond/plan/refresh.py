@@ -17,6 +17,7 @@ from millpond.plan.bound import BoundQuery, BoundSelect
 from millpond.plan.functions import function_name, parts
 from millpond.plan.scope import Item
 from millpond.plan.typed import type_of
+from millpond.sql.conditions import all_of
 
 # What makes a row of the result depend on rows that its marks do not tell.
 WHOLE = {
@@ -175,21 +176,13 @@ def _is_optional(join: exp.Join) -> bool:
     return any(word in words for word in ("LEFT", "SEMI", "ANTI"))
 
 
-def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
-    """The parts of a condition that must all hold."""
-    if condition is None:
-        return []
-    bare = condition.unnest()
-    return list(bare.flatten()) if isinstance(bare, exp.And) else [bare]
-
-
 def _bonds(top: BoundSelect, inputs: tuple[Input, ...]) -> Iterator[Bond]:
     known = {i.alias for i in inputs}
     where = top.node.args.get("where")
-    yield from (b for c in conjuncts(where.this if where is not None else None) if (b := _bond(c, known, None)))
+    yield from (b for c in all_of(where.this if where is not None else None) if (b := _bond(c, known, None)))
     for join in top.node.args.get("joins") or ():
         optional = join.this.alias_or_name.lower() if _is_optional(join) else None
-        for condition in conjuncts(join.args.get("on")):
+        for condition in all_of(join.args.get("on")):
             bond = _bond(condition, known, optional)
             # What LEFT JOIN asks of other tables than its own says nothing about their rows.
             if bond is not None and (optional is None or bond.across(optional) is not None):

@@ -8,12 +8,14 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.contracts.source import IDENTITY, Mode, SourcePlugin
-from millpond.plan.bound import Spot
+from millpond.plan.bound import BoundSelect, Joined, Spot
 from millpond.plan.catalog import Relation, RelationKind, broken
 from millpond.plan.context import Context
 from millpond.plan.declared import request_of
 from millpond.plan.hidden import KEPT_HIDDEN, followed_table, hidden_table
+from millpond.plan.joined_streams import Apart, Refusal, take_apart
 from millpond.plan.sources import Opened, SourceRequest, find_source, read_uri
+from millpond.plan.stream_joins import join_stream
 from millpond.plan.with_clauses import Clauses
 from millpond.redact import redact
 from millpond.schema import Column, Schema
@@ -34,6 +36,12 @@ class StatementRelations:
 
     def find(self, name: str) -> Relation | None:
         return self._context.catalog.find(name)
+
+    def joined(self, select: BoundSelect, name: str) -> Joined | None:
+        apart = take_apart(select)
+        if isinstance(apart, Refusal):
+            self._context.findings.error("MP218", apart.message, apart.at.at, apart.hint)
+        return join_stream(apart, name, self._context) if isinstance(apart, Apart) else None
 
     def of_node(self, table: exp.Table, spot: Spot, counted: bool) -> Relation:
         if isinstance(table.this, nodes.Uri):

@@ -10,13 +10,14 @@ from sqlglot import exp
 from millpond.errors import Place
 from millpond.plan.catalog import Relation
 from millpond.schema import Column, Schema
+from millpond.sql.statements import Watermark
 
 
 @dataclass
 class Item:
     """One relation of a FROM under its alias. `label` names it in messages and `at` says where it was written;
-    `columns` is None when they are unknown; `merged` are columns that USING has joined into one; `shown` is False for
-    the right side of SEMI and ANTI joins."""
+    `columns` is None when they are unknown; `watermark` is on the column that carries a stream's time; `merged` are
+    columns that USING has joined into one; `shown` is False for the right side of SEMI and ANTI joins."""
 
     alias: str
     label: str
@@ -26,6 +27,7 @@ class Item:
     hidden: tuple[Column, ...] = ()
     drivers: tuple[str, ...] = ()
     relation: Relation | None = None
+    watermark: Watermark | None = None
     shown: bool = True
     merged: set[str] = field(default_factory=set)
 

@@ -13,11 +13,12 @@ from sqlglot import exp
 
 from millpond.expressions.literals import interval
 from millpond.expressions.terms import Constant, Interval
+from millpond.plan.access import access_of
 from millpond.plan.aggregate_model import TIME, AggregatePlan
-from millpond.plan.bound import BoundSelect
-from millpond.plan.context import Planned
+from millpond.plan.bound import Joined
+from millpond.plan.context import Context, JoinedStream, Planned
+from millpond.plan.joined_streams import OF, Apart, Part
 from millpond.plan.model import BATCH, FlowPlan, Step, StepKind, StreamJoin, StreamSide
-from millpond.plan.refresh import conjuncts
 from millpond.plan.scope import Item
 from millpond.plan.sources import short_hash
 from millpond.plan.typed import as_expression, type_of
@@ -32,10 +33,9 @@ Names = dict[str, str]
 
 @dataclass(frozen=True)
 class Split:
-    """A statement over streams taken apart: their sources, their joins, the inner ones first, and what it makes of the
-    joined rows; `watermark` is on a column of these."""
+    """A statement over streams taken apart: their joins, the inner ones first, and what it makes of the joined rows;
+    `watermark` is on a column of these."""
 
-    sources: tuple[str, ...]
     joins: tuple[StreamJoin, ...]
     query: exp.Query
     aggregate: AggregatePlan | None
@@ -43,102 +43,104 @@ class Split:
     watermark: Watermark | None
 
 
-@dataclass(frozen=True)
-class _Part:
-    """One join: the stream that it adds, its kind and conditions."""
-
-    item: Item
-    kind: str
-    conditions: tuple[exp.Expr, ...]
-
-
-def split_join(item: Planned, id_: str) -> Split | None:
-    """The parts of a statement over several streams, as flows whose ids start with `id_`; None when it is none, or one
-    of a shape that cannot run."""
-    top = item.bound.top if item.bound is not None else None
-    if item.bound is None or top is None or len(top.streams) < 2:
-        return None
-    if any(len(i.drivers) != 1 or i.drivers[0].startswith("changes(") for i in top.streams):
-        return None
-    parts = _parts(top)
-    if parts is None:
-        return None
-    names = _names(top.streams)
-    joins = tuple(_join(top.streams, parts, level, id_) for level in range(len(parts)))
-    query = _over_joined(item.bound.query, top.streams, names)
+def split_join(item: Planned, apart: Apart, id_: str) -> Split:
+    """The parts of a statement over several streams, as flows whose ids start with `id_`."""
+    assert item.bound is not None
+    names = names_of(apart)
     aggregate = item.aggregate
     if aggregate is not None:
-        rows = _over_joined(aggregate.rows, top.streams, names)
+        rows = over_joined(aggregate.rows, apart)
         assert isinstance(rows, exp.Select)
         aggregate = replace(aggregate, rows=rows)
     condition = None if item.condition is None else as_expression(_renamed(item.condition.copy(), names, JOINED))
-    sources = tuple(i.drivers[0] for i in top.streams)
-    return Split(sources, joins, query, aggregate, condition, _watermark(item.aggregate, top.streams, parts, names))
+    query, watermark = over_joined(item.bound.query, apart), _window_watermark(item.aggregate, apart)
+    return Split(joins_of(apart, id_), query, aggregate, condition, watermark)
 
 
-def _parts(top: BoundSelect) -> list[_Part] | None:
-    """The joins of the streams in their order; None where a stream is joined by what a table says."""
-    from_ = top.node.args["from_"].this
-    joins = {id(j.this): j for j in top.node.args.get("joins") or ()}
-    first, *others = top.streams
-    if from_ is not first.node or any(id(i.node) not in joins for i in others):
-        return None
-    where = top.node.args.get("where")
-    known = {first.alias}
-    waiting = [c for c in conjuncts(where.this if where is not None else None) if c.find(exp.Query) is None]
-    found = []
-    for item in others:
-        join = joins[id(item.node)]
-        known.add(item.alias)
-        conditions = conjuncts(join.args.get("on"))
-        if not all(_only(c, known) for c in conditions):
-            return None
-        kind = "left" if str(join.args.get("side") or "").upper() == "LEFT" else "inner"
-        if kind == "inner":
-            # A time bound may stand in WHERE; Spark forgets events only by what it sees in the join.
-            due = [c for c in waiting if _only(c, known) and any(x.table == item.alias for x in c.find_all(exp.Column))]
-            conditions += due
-        found.append(_Part(item, kind, tuple(conditions)))
-    return found
+def join_stream(apart: Apart, name: str, context: Context) -> Joined:
+    """A join of streams as a stream: statements over it are steps of the one flow that it drives. Its id tells what it
+    joins, so that the same join in two places is one flow."""
+    passed_on = apart.select.passed_on()
+    below = watermark_of(apart, passed_on[0]) if passed_on is not None else None
+    watermark = replace(passed_on[1], delay_us=below.delay_us) if passed_on is not None and below is not None else None
+    drivers = tuple(item.drivers[0] for item in apart.streams)
+    shape = [(j.left.query.sql(), j.right.query.sql(), j.kind, j.condition.sql()) for j in joins_of(apart, "")]
+    id_ = f"{'__'.join(drivers)}_{short_hash(repr((shape, below.column.text if below else None)))}"
+    if below is not None:
+        context.watermarks[id_] = below
+    held = context.joins.get(id_)
+    known = name or (held.name if held is not None else "")
+    context.joins[id_] = JoinedStream(known, context.behind(drivers), joins_of(apart, id_))
+    return Joined(over_joined(apart.select.node, apart), id_, watermark)
 
 
-def _names(streams: Sequence[Item]) -> Names:
-    """The prefix of each stream's columns in the rows that come of joining them all."""
-    last = len(streams) - 1
-    return {
+def joins_of(apart: Apart, id_: str) -> tuple[StreamJoin, ...]:
+    """The joins, the inner ones first, as flows whose ids start with `id_`."""
+    return tuple(_join(apart, level, id_) for level in range(len(apart.parts)))
+
+
+def names_of(apart: Apart, level: int | None = None) -> Names:
+    """The prefix of each relation's columns in the rows of a join; of the last one where none is named."""
+    last = len(apart.parts) if level is None else level + 1
+    names = {
         item.alias: PREFIXES[0] * (last - number) + (PREFIXES[1] if number else "")
-        for number, item in enumerate(streams)
+        for number, item in enumerate(apart.streams[: last + 1])
     }
+    for number, part in enumerate(apart.parts[:last]):
+        names |= {t.item.alias: f"{PREFIXES[0] * (last - number)}{t.item.alias}{OF}" for t in part.tables}
+    return names
 
 
-def _join(streams: Sequence[Item], parts: Sequence[_Part], level: int, id_: str) -> StreamJoin:
+def _join(apart: Apart, level: int, id_: str) -> StreamJoin:
     """The join that adds a stream to those before it."""
-    part, before = parts[level], streams[: level + 1]
-    names = _names(streams[: level + 2])
-    conditions = [_renamed(c.copy(), names, None) for c in part.conditions]
+    part = apart.parts[level]
+    conditions = [_renamed(c.copy(), names_of(apart, level), None) for c in part.conditions]
     right = _side(part.item, part.conditions)
-    left = _side(before[0], part.conditions) if not level else _pairs(before, parts[:level], part, f"{id_}_{level}")
+    left = _pairs(apart, level, f"{id_}_{level}") if level else _side(apart.streams[0], part.conditions)
+    if part.tables:
+        left = replace(left, query=_with_tables(apart, level))
     return StreamJoin(left, right, part.kind, exp.and_(*conditions) if conditions else exp.true())
 
 
 def _side(item: Item, conditions: Sequence[exp.Expr]) -> StreamSide:
     query = item.node.this.copy() if isinstance(item.node, exp.Subquery) else _everything()
-    watermark = item.relation.watermark if item.relation is not None else None
-    if watermark is not None:
-        return StreamSide(item.drivers[0], query, watermark.column.text, watermark.delay_us)
+    if item.watermark is not None:
+        return StreamSide(item.drivers[0], query, item.watermark.column.text, item.watermark.delay_us)
     times = _times(item, conditions)
     return StreamSide(item.drivers[0], query, times[0] if times else None, 0)
 
 
-def _pairs(before: Sequence[Item], inner: Sequence[_Part], part: _Part, source: str) -> StreamSide:
+def _pairs(apart: Apart, level: int, source: str) -> StreamSide:
     """The rows of the joins before as one side; their time is the one that the next join compares."""
-    names = _names(before)
-    for item in before:
-        for time in _times(item, part.conditions):
-            watermark = item.relation.watermark if item.relation is not None else None
-            delay_us = (watermark.delay_us if watermark is not None else 0) + sum(_bound_us(p) for p in inner)
+    names = names_of(apart, level - 1)
+    for item in apart.streams[: level + 1]:
+        for time in _times(item, apart.parts[level].conditions):
+            delay_us = item.watermark.delay_us if item.watermark is not None else 0
+            delay_us += sum(_bound_us(p) for p in apart.parts[:level])
             return StreamSide(source, _everything(), names[item.alias] + time, delay_us)
     return StreamSide(source, _everything(), None, 0)
+
+
+def _with_tables(apart: Apart, level: int) -> exp.Select:
+    """What is handed over to a join whose conditions read tables: the events, or the pairs so far, joined with them."""
+    tables = apart.parts[level].tables
+    joins: list[exp.Expr] = [table.join for table in tables]
+    outputs = [
+        exp.alias_(exp.column(name, table=t.item.alias, quoted=True), f"{t.item.alias}{OF}{name}", quoted=True)
+        for t in tables
+        for name in t.columns
+    ]
+    if level:
+        alias = JOINED
+        joins = [_renamed(join.copy(), names_of(apart, level - 1), JOINED) for join in joins]
+        from_: exp.Expr = _joined_rows()
+    else:
+        alias, from_ = apart.streams[0].alias, apart.streams[0].node.copy()
+    every = exp.Column(this=exp.Star(), table=exp.to_identifier(alias, quoted=True))
+    made = exp.Select(expressions=[every, *outputs])
+    made.set("from_", exp.From(this=from_))
+    made.set("joins", joins)
+    return made
 
 
 def _times(item: Item, conditions: Sequence[exp.Expr]) -> list[str]:
@@ -147,46 +149,50 @@ def _times(item: Item, conditions: Sequence[exp.Expr]) -> list[str]:
     return [c.name for c in columns if str(type_of(c)).startswith("timestamp")]
 
 
-def _bound_us(part: _Part) -> int:
+def _bound_us(part: Part) -> int:
     """How far apart the times of two joined events can be, as far as the conditions say."""
     found = [interval(as_expression(node)) for c in part.conditions for node in c.find_all(exp.Interval)]
     values = [term.value for term in found if isinstance(term, Constant)]
     return max((abs(v.microseconds) for v in values if isinstance(v, Interval)), default=0)
 
 
-def _watermark(
-    aggregate: AggregatePlan | None, streams: Sequence[Item], parts: Sequence[_Part], names: Names
-) -> Watermark | None:
-    """The watermark of a window over joined rows: that of the stream whose time it is cut by, later by what a partner
-    may be away."""
+def _window_watermark(aggregate: AggregatePlan | None, apart: Apart) -> Watermark | None:
+    """The watermark of a window over joined rows: that of the stream whose time it is cut by."""
     if aggregate is None or aggregate.window is None:
         return None
     time = next(e.unalias() for e in aggregate.rows.expressions if e.alias == TIME)
-    item = next((i for i in streams if isinstance(time, exp.Column) and i.alias == time.table), None)
-    found = item.relation.watermark if item is not None and item.relation is not None else None
-    if item is None or found is None:
+    item = next((i for i in apart.streams if isinstance(time, exp.Column) and i.alias == time.table), None)
+    return watermark_of(apart, item) if item is not None else None
+
+
+def watermark_of(apart: Apart, item: Item) -> Watermark | None:
+    """The watermark of a stream on its column in the joined rows, later by what a partner may be away."""
+    found = item.watermark
+    if found is None:
         return None
-    column = replace(found.column, text=f"{names[item.alias]}{found.column.text}", quoted=True)
-    return replace(found, column=column, delay_us=found.delay_us + sum(_bound_us(p) for p in parts))
+    column = replace(found.column, text=f"{names_of(apart)[item.alias]}{found.column.text}", quoted=True)
+    return replace(found, column=column, delay_us=found.delay_us + sum(_bound_us(p) for p in apart.parts))
 
 
-def _over_joined(query: exp.Query, streams: Sequence[Item], names: Names) -> exp.Query:
+def over_joined(query: exp.Query, apart: Apart) -> exp.Query:
     """The query over the joined rows; its outputs keep their names."""
     over = query.copy()
     assert isinstance(over, exp.Select)
-    aliases = {item.alias for item in streams}
-    alias = exp.TableAlias(this=exp.to_identifier(JOINED))
-    over.args["from_"].set("this", exp.Table(this=exp.to_identifier(BATCH, quoted=True), alias=alias))
-    over.set("joins", [j for j in over.args["joins"] if j.this.alias_or_name not in aliases])
+    names = names_of(apart)
+    over.args["from_"].set("this", _joined_rows())
+    over.set("joins", [j for j in over.args["joins"] if j.this.alias_or_name not in names])
     outputs = [e if isinstance(e, exp.Alias) else exp.alias_(e, e.alias_or_name, quoted=True) for e in over.expressions]
     over.set("expressions", outputs)
+    for condition in apart.rest:
+        over.where(condition.copy(), copy=False)
     found = _renamed(over, names, JOINED)
     assert isinstance(found, exp.Query)
     return found
 
 
-def _only(expression: exp.Expr, known: set[str]) -> bool:
-    return all(c.table in known for c in expression.find_all(exp.Column))
+def _joined_rows() -> exp.Table:
+    alias = exp.TableAlias(this=exp.to_identifier(JOINED))
+    return exp.Table(this=exp.to_identifier(BATCH, quoted=True), alias=alias)
 
 
 def _renamed(expression: exp.Expr, names: Names, table: str | None) -> exp.Expr:
@@ -218,6 +224,9 @@ def handing_over(flow: FlowPlan, first: Step) -> tuple[tuple[str, Step], ...]:
     made = []
     for number, side in enumerate((flow.join.left, flow.join.right)):
         target = f"{flow.id}:{number}"
-        step = Step(first.index, StepKind.RELAY, first.place, target, side.query, Schema(()), options=first.options)
+        reads = access_of(side.query, first.reads)
+        step = Step(
+            first.index, StepKind.RELAY, first.place, target, side.query, Schema(()), (), reads, options=first.options
+        )
         made.append((side.source, replace(step, statement=first.statement)))
     return tuple(made)

@@ -9,7 +9,6 @@ from sqlglot import exp
 
 from millpond.contracts.source import Mode
 from millpond.plan.binder import Binder
-from millpond.plan.bound import BoundQuery
 from millpond.plan.catalog import Relation, RelationKind, broken
 from millpond.plan.context import Context, Planned
 from millpond.plan.declared import request_of
@@ -19,7 +18,7 @@ from millpond.plan.sources import find_source, read_uri
 from millpond.plan.with_clauses import Clauses, read_clauses
 from millpond.redact import redact
 from millpond.schema import Schema, type_name
-from millpond.sql.statements import CreateStream, Watermark
+from millpond.sql.statements import CreateStream
 from millpond.suggest import did_you_mean
 
 
@@ -51,18 +50,19 @@ def _sourced(statement: CreateStream, clauses: Clauses, context: Context) -> Rel
     if statement.watermark is not None:
         context.watermarks[opened.plan.id] = statement.watermark
     _check_watermark(statement, relation.columns, context)
-    _keep(statement, relation, opened.plan.id, context)
+    _keep(statement, relation, (opened.plan.id,), context)
     return relation
 
 
-def _keep(statement: CreateStream, relation: Relation, source: str, context: Context) -> None:
+def _keep(statement: CreateStream, relation: Relation, sources: tuple[str, ...], context: Context) -> None:
     context.streams[statement.name.key] = StreamPlan(
         statement.name.text,
-        source,
+        sources[0],
         relation.columns,
         relation.watermark,
         statement.query is not None,
         statement.name.place,
+        sources[1:],
     )
 
 
@@ -84,7 +84,7 @@ def _derived(statement: CreateStream, query: exp.Query, context: Context) -> Rel
     name, before = statement.name.text, context.findings.errors
     tree = query.copy()
     clauses = read_clauses(statement, tree, context.catalog, context.findings)
-    bound = Binder(context.findings, StatementRelations(context, clauses)).bind(tree)
+    bound = Binder(context.findings, StatementRelations(context, clauses), name).bind(tree)
     context.planned.append(Planned(statement, context.index(statement), bound=bound))
     if not bound.drivers:
         if context.findings.errors == before:
@@ -98,24 +98,8 @@ def _derived(statement: CreateStream, query: exp.Query, context: Context) -> Rel
         bound.schema,
         drivers=bound.drivers,
         query=bound.query,
-        watermark=statement.watermark or _passed_on(bound),
+        watermark=statement.watermark or bound.watermark,
         tables=bound.tables,
     )
-    _keep(statement, relation, bound.drivers[0], context)
+    _keep(statement, relation, context.behind(bound.drivers), context)
     return relation
-
-
-def _passed_on(bound: BoundQuery) -> Watermark | None:
-    """The watermark of the stream below, if its column is among the outputs."""
-    top = bound.top
-    if top is None or bound.outputs is None:
-        return None
-    for item in top.streams:
-        watermark = item.relation.watermark if item.relation else None
-        for output in bound.outputs:
-            column = output.expr
-            if watermark is None or not isinstance(column, exp.Column) or column.table != item.alias:
-                continue
-            if column.name.lower() == watermark.column.key:
-                return replace(watermark, column=replace(watermark.column, text=output.name))
-    return None

@@ -17,8 +17,8 @@ def time_of(window: nodes.Window, select: BoundSelect) -> exp.Expr | None:
     if column is not None:
         return column
     for item in select.streams:
-        if item.relation is not None and item.relation.watermark is not None:
-            return column_of(item, item.relation.watermark.column.text, TIMESTAMP)
+        if item.watermark is not None:
+            return column_of(item, item.watermark.column.text, TIMESTAMP)
     return None
 
 

@@ -15,7 +15,7 @@ from millpond.contracts.table import Store, Table
 from millpond.errors import BindError
 from millpond.options import Option
 from millpond.plan.explain import explain_text
-from millpond.plan.model import Plan
+from millpond.plan.model import Plan, StreamPlan
 from millpond.plan.ownership import TABLE_OPTIONS
 from millpond.runtime.progress import AppProgress, FlowProgress, SourceProgress, TableProgress
 from millpond.schema import TIMESTAMP, type_name
@@ -43,7 +43,7 @@ def _show(statement: Show, plan: Plan, progress: AppProgress) -> pa.Table:
     if kind == "SOURCES":
         return _rows(progress.sources, SourceProgress)
     if kind == "STREAMS":
-        streams = [(s.name, plan.source(s.source).spec.shown, s.derived) for s in plan.streams]
+        streams = [(s.name, _sources(s, plan), s.derived) for s in plan.streams]
         return _table(("name", "source", "derived"), streams)
     if kind == "VIEWS":
         return _table(("name", "refresh"), [(t.name, t.refresh) for t in plan.tables if t.kind == "view"])
@@ -51,6 +51,10 @@ def _show(statement: Show, plan: Plan, progress: AppProgress) -> pa.Table:
         found = [(kind_, name) for kind_ in ("source", "sink", "backend") for name in registry.names(kind_)]
         return _table(("kind", "name"), found)
     return _table(("name", "kind", "default", "help"), [_option(o) for o in _options(statement)])
+
+
+def _sources(stream: StreamPlan, plan: Plan) -> str:
+    return " joined with ".join(plan.source(id_).spec.shown for id_ in (stream.source, *stream.joined))
 
 
 def _options(statement: Show) -> Sequence[Option]:

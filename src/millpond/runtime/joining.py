@@ -6,7 +6,7 @@ joined any more: that is Spark's rule, and those who hand events over tell of it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -60,12 +60,15 @@ def _folder(context: Context, flow: FlowPlan, number: int) -> Path:
     return folder
 
 
-def side_schema(spark: SparkSession, side: StreamSide, records: Schema) -> Schema:
-    """What one stream hands over: its columns and its order; `records` are those of its source."""
-    view = "mp_join_side"
-    arrow_frame(spark, records.arrow().empty_table()).createOrReplaceTempView(view)
-    found = spark.sql(spark_text(carry_order(side.query) or side.query, {"__batch__": view})).schema
-    spark.catalog.dropTempView(view)
+def side_schema(spark: SparkSession, side: StreamSide, relations: Mapping[str, Schema]) -> Schema:
+    """What one stream hands over: its columns and its order; `relations` are the records of its source and the tables
+    that are joined with them."""
+    views = {name: f"mp_join_side_{number}" for number, name in enumerate(relations)}
+    for name, schema in relations.items():
+        arrow_frame(spark, schema.arrow().empty_table()).createOrReplaceTempView(views[name])
+    found = spark.sql(spark_text(carry_order(side.query) or side.query, views)).schema
+    for view in views.values():
+        spark.catalog.dropTempView(view)
     return Schema.of({c.name: c for c in from_spark_schema(found)}.values())
 
 

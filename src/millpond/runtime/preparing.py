@@ -69,7 +69,7 @@ class Preparation:
                 self._context.held.discard(table.name.lower())
                 self._make(table)
         for flow in self._context.plan.flows:
-            if self._context.plan.source(flow.source).columns is not None:
+            if not is_held(self._context, flow):
                 self._make_groups_of(flow)
                 for step in flow.steps:
                     if step.waiting:
@@ -196,18 +196,31 @@ class Preparation:
         return arrow_frame(self._views.session, schema.arrow().empty_table())
 
 
+def is_held(context: Context, flow: FlowPlan) -> bool:
+    """Whether it hangs on a source or table whose columns are not known yet."""
+    sources = [context.plan.source(id_) for id_ in (flow.source, *flow.joined)]
+    if any(source.columns is None for source in sources):
+        return True
+    sides = (flow.join.left, flow.join.right) if flow.join is not None else ()
+    return any(table in context.held for side in sides for table in tables_of(side.query))
+
+
 def join_sides(context: Context, join: StreamJoin) -> tuple[Schema, Schema]:
     """What each stream of a join hands over."""
-    left, right = (side_schema(context.spark(), side, _events(context, side)) for side in (join.left, join.right))
+    left, right = (side_schema(context.spark(), side, _relations(context, side)) for side in (join.left, join.right))
     return left, right
 
 
-def _events(context: Context, side: StreamSide) -> Schema:
-    """The columns of what comes in on one side: records of a source, or pairs of another join."""
+def _relations(context: Context, side: StreamSide) -> dict[str, Schema]:
+    """What comes in on one side, records of a source or pairs of another join, and the tables that they are joined
+    with."""
     inner = next((flow.join for flow in context.plan.flows if flow.id == side.source), None)
-    return (
-        _record_schema(context.plan.source(side.source)) if inner is None else joined_schema(join_sides(context, inner))
-    )
+    if inner is not None:
+        batch = joined_schema(join_sides(context, inner))
+    else:
+        batch = _record_schema(context.plan.source(side.source))
+    tables = {n: context.store.table(n).schema for n in tables_of(side.query) if n != BATCH}
+    return {BATCH: batch, **tables}
 
 
 def _record_schema(source: SourcePlan) -> Schema:

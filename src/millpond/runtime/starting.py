@@ -22,7 +22,7 @@ from millpond.runtime.ledger import CHANGES, VIEW
 from millpond.runtime.load import Loader
 from millpond.runtime.one_shots import OneShots
 from millpond.runtime.planning import discover_local
-from millpond.runtime.preparing import Preparation
+from millpond.runtime.preparing import Preparation, is_held
 from millpond.runtime.progress import FINISHED, MISSING, RETRYING, WAITING
 from millpond.runtime.readiness import Readiness, not_run
 from millpond.runtime.work import Work
@@ -200,8 +200,7 @@ class Start:
 
     def _is_held(self, flow: Flow) -> bool:
         """Whether it hangs on a source whose columns are not known yet."""
-        sources = [self._context.plan.source(id_) for id_ in (flow.plan.source, *flow.plan.joined)]
-        return any(s.columns is None for s in sources) or bool(writes(flow.plan) & self._context.held)
+        return is_held(self._context, flow.plan) or bool(writes(flow.plan) & self._context.held)
 
     def _comes_later(self, flow: Flow) -> bool:
         """Under `--once` a flow comes after those that feed it, also when the source of one is looked for."""

@@ -21,7 +21,7 @@ def check(subject: Subject) -> Iterator[Problem]:
         sink = subject.sinks.get(planned.target) if planned.kind is StepKind.SINK else None
         if sink is None:
             continue
-        for driver in planned.drivers:
+        for driver in subject.behind(planned.drivers):
             if driver not in subject.sources:
                 continue
             source = subject.sources[driver].plan

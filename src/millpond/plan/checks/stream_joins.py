@@ -33,7 +33,7 @@ def check(subject: Subject) -> Iterator[Problem]:
                 and streams
                 and not any(d.startswith(CHANGES) for i in (*streams, right) for d in i.drivers)
             ):
-                yield from _two_streams(subject, select, join, streams[0], right)
+                yield from _two_streams(subject, select, join, streams, right)
             elif bool(right.drivers) != bool(streams):
                 yield from _keeps_table(subject, join, left, right)
 
@@ -46,8 +46,10 @@ def _side(join: exp.Join) -> str:
     return str(join.args.get("side") or "").upper()
 
 
-def _two_streams(subject: Subject, select: BoundSelect, join: exp.Join, left: Item, right: Item) -> Iterator[Problem]:
-    side = _side(join)
+def _two_streams(
+    subject: Subject, select: BoundSelect, join: exp.Join, before: list[Item], right: Item
+) -> Iterator[Problem]:
+    side, left = _side(join), before[0]
     if side in ("RIGHT", "FULL"):
         message = f"{side} JOIN of two streams cannot be answered: a missing partner may still come."
         yield subject.problem("MP218", message, right.at, "Use JOIN, or LEFT JOIN with a time bound.")
@@ -56,7 +58,7 @@ def _two_streams(subject: Subject, select: BoundSelect, join: exp.Join, left: It
         message = f"{sentence(left.label)} joins {right.label} without an equality, which Spark cannot keep."
         yield subject.problem("MP218", message, right.at, f"Add a condition such as {left.alias}.k = {right.alias}.k.")
         return
-    if _is_bounded(select, join, left, right):
+    if _is_bounded(select, join, before, right):
         return
     message = f"{sentence(left.label)} joins {right.label} without a time bound."
     a, b = _time(left), _time(right)
@@ -81,20 +83,19 @@ def _is_tied(select: BoundSelect, join: exp.Join, right: Item) -> bool:
 
 def _time(item: Item) -> str:
     """The column that carries an item's time, as the user would write it."""
-    watermark = item.relation.watermark if item.relation is not None else None
     times = [c.name for c in item.columns or () if c.type is not None and pa.types.is_timestamp(c.type)]
-    name = watermark.column.text if watermark is not None else (times[0] if times else "ts")
+    name = item.watermark.column.text if item.watermark is not None else (times[0] if times else "ts")
     return name if item.alias.startswith("_") else f"{item.alias}.{name}"
 
 
-def _is_bounded(select: BoundSelect, join: exp.Join, left: Item, right: Item) -> bool:
+def _is_bounded(select: BoundSelect, join: exp.Join, before: list[Item], right: Item) -> bool:
     """Whether ON or WHERE compares the order of a time of one side with a time of the other."""
     where = select.node.args.get("where")
     for clause in (join.args.get("on"), where):
         for node in clause.find_all(*BOUNDS) if clause is not None else ():
             columns = list(node.find_all(exp.Column))
             sides = {c.table for c in columns if _is_time(c)}
-            if left.alias in sides and right.alias in sides:
+            if right.alias in sides and any(i.alias in sides for i in before):
                 return True
     return False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -20,7 +20,8 @@ from millpond.sql.statements import CreateTable, Statement
 
 @dataclass(frozen=True)
 class Subject:
-    """A bound file. `planned` has the statements that read or change something, in order; `statements` has all."""
+    """A bound file. `planned` has the statements that read or change something, in order; `statements` has all;
+    `behind` tells the sources behind what drives a statement."""
 
     statements: tuple[Statement, ...]
     planned: tuple[Planned, ...]
@@ -31,6 +32,7 @@ class Subject:
     catalog: Catalog
     settings: Settings
     findings: Findings
+    behind: Callable[[tuple[str, ...]], tuple[str, ...]]
 
     def selects(self) -> Iterator[tuple[Planned, BoundSelect]]:
         """Every SELECT of every statement, subqueries too."""

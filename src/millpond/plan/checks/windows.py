@@ -67,7 +67,7 @@ def _name(column: exp.Expr) -> str:
 
 
 def _watermarked(select: BoundSelect) -> bool:
-    return any(i.relation is not None and i.relation.watermark is not None for i in select.streams)
+    return any(i.watermark is not None for i in select.streams)
 
 
 def _emitted(subject: Subject, planned: Planned, window: nodes.Window, select: BoundSelect) -> Iterator[Problem]:
