@@ -86,6 +86,25 @@ def test_sources_that_are_not_there_hold_up_only_what_hangs_on_them(folder: Path
 
 
 @pytest.mark.spark
+def test_columns_of_empty_files_are_found_when_their_first_records_come(tmp_path: Path, spark: Any) -> None:
+    (tmp_path / "events.csv").touch()
+    (tmp_path / "app.sql").write_text(
+        "CREATE STREAM events FROM 'file:events.csv'; CREATE TABLE n AS SELECT a, COUNT(*) AS n FROM events GROUP BY a;"
+        f"CREATE TABLE rates AS SELECT * FROM 'file:late/rates.jsonl' {LATE};"
+    )
+    with mp.App(tmp_path / "app.sql", spark=spark) as app:
+        assert states(app, "FLOWS") == {"events": "waiting"}
+        (tmp_path / "late").mkdir()
+        (tmp_path / "late/rates.jsonl").touch()
+        eventually(lambda: {r["name"]: r["state"] for r in app.query("SHOW SOURCES")}["rates.jsonl"] == "ready")
+        (tmp_path / "events.csv").write_text("a,b\n1,2\n")
+        (tmp_path / "late/rates.jsonl").write_text('{"rate": 1.50}\n')
+        app.wait_ready(BOUND_S)
+        eventually(lambda: app.query("SELECT * FROM n").rows() == [{"a": 1, "n": 1}])
+        assert [str(row["rate"]) for row in app.query("SELECT * FROM rates")] == ["1.50"]
+
+
+@pytest.mark.spark
 def test_once_waits_for_sources_that_are_looked_for(folder: Path, spark: Any) -> None:
     app = mp.App(folder / "app.sql", spark=spark)
     run = threading.Thread(target=app.run_once)

@@ -14,6 +14,7 @@ import pytest
 
 from millpond.errors import SourceError
 from millpond.sources import feed as feed_module
+from millpond.sources.files import following
 from millpond.sources.files.following import FileStream
 from millpond.testing.clock import Clock
 
@@ -128,6 +129,67 @@ def test_a_whole_last_line_is_taken_when_the_file_has_been_still(
     assert stream.poll()
     assert not stream.poll()
     assert numbers() == [[1], [2]]
+
+
+def test_a_look_at_half_a_line_does_not_make_its_file_a_rewritten_one(
+    follow: Any, data: Path, clock: Clock, numbers: Any
+) -> None:
+    file = data / "a.jsonl"
+    file.write_bytes(lines(1))
+    stream = follow()
+    stream.poll()
+    for part in (b'{"a"', b": 2", b"}\n"):
+        with file.open("ab") as out:
+            out.write(part)
+        clock.now += 5
+        stream.poll()
+    clock.now += 5
+    assert not stream.poll()
+    assert numbers() == [[1], [2]]
+    assert stream.problems() == []
+
+
+def test_a_header_that_rows_follow_later_is_no_rewritten_file(follow: Any, data: Path, numbers: Any) -> None:
+    (data / "a.csv").write_text("a\n")
+    stream = follow("file://./a.csv")
+    assert not stream.poll()
+    (data / "a.csv").write_text("a\n1\n")
+    assert stream.poll()
+    assert numbers() == [[1]]
+    assert stream.problems() == []
+
+
+def test_half_a_csv_row_waits_for_its_end_even_when_it_looks_whole(
+    follow: Any, data: Path, clock: Clock, numbers: Any
+) -> None:
+    file = data / "a.csv"
+    file.write_text("a\n1\n2")
+    stream = follow("file://./a.csv")
+    stream.poll()
+    clock.now += 2
+    assert not stream.poll()
+    file.write_text("a\n1\n23\n")
+    assert stream.poll()
+    assert numbers() == [[1], [23]]
+
+
+def test_a_csv_row_without_newline_is_taken_at_the_end_and_read_again_if_it_goes_on(
+    follow: Any, data: Path, clock: Clock, numbers: Any
+) -> None:
+    file = data / "a.csv"
+    file.write_text("a\n1\n2")
+    follow("file://./a.csv").poll(final=True)
+    file.write_text("a\n1\n2\n3")
+    stream = follow("file://./a.csv")
+    stream.poll()
+    clock.now += following.UNENDED_S
+    assert stream.poll()
+    assert stream.problems() == []
+    file.write_text("a\n1\n2\n34\n5\n")
+    assert stream.poll()
+    assert numbers() == [[1, 2], [3], [34, 5]]
+    (problem,) = stream.problems()
+    assert "The last row of" in problem.message and "is read again" in problem.message
 
 
 @pytest.mark.parametrize("content", [lines(7, 8, 9), lines(7)], ids=["longer", "shorter"])

@@ -90,7 +90,9 @@ class Start:
     @property
     def is_pending(self) -> bool:
         """Whether something may still begin."""
-        return self.is_looking or any(f.state in (WAITING, RETRYING) for f in self.flows) or self._one_shots.is_pending
+        flows = any(f.state in (WAITING, RETRYING) for f in self.flows)
+        held = any(loader.source.columns is None and loader.error is None for loader in self.loaders)
+        return self.is_looking or flows or held or self._one_shots.is_pending
 
     def _run_shots(self, *, late: bool) -> None:
         try:

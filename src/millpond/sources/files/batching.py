@@ -40,7 +40,7 @@ class Batching:
                 chunk.cut(self._rows_max - self._written) if self._written < self._rows_max else (None, chunk)
             )
             if first is not None:
-                self._write(replace(position, position=first.end, done=False), first)
+                self._write(replace(position, position=first.end, done=False, unended=-1), first)
             self._flush()
         self._write(position, chunk)
 

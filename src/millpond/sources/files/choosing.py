@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millpond.contracts.source import SourceSpec
 from millpond.errors import SourceError
+from millpond.schema import Schema
 from millpond.sources.files.contents import Contents, TextContents
 from millpond.sources.files.looking import Where
 from millpond.sources.files.parquet import ParquetContents
@@ -11,10 +12,10 @@ from millpond.sources.files.telling import UNTOLD, form_of
 
 
 def contents_of(spec: SourceSpec, where: Where, known: str | None = None) -> Contents:
-    """The contents of a source; `known` is the format it had before, which counts when its files are gone."""
-    assert spec.columns is not None, "columns must be known before a source is opened"
-    form = form_of(spec, where, known)
-    return ParquetContents(spec.columns) if form.name == "parquet" else TextContents(form, spec.columns)
+    """The contents of a source; `known` is the format it had before, which counts when its files are gone. A source
+    whose columns nobody knows yet may be opened, to see whether it is there, but not read."""
+    form, columns = form_of(spec, where, known), spec.columns or Schema(())
+    return ParquetContents(columns) if form.name == "parquet" else TextContents(form, columns)
 
 
 def settled(contents: Contents, spec: SourceSpec, where: Where) -> Contents:

@@ -1,8 +1,9 @@
 """Following files: what is added to them goes, in order, into a feed; each file's position is remembered.
 
-Lines are read when they have ended. A last line without newline waits, unless it is a whole record as it stands (JSON
-that parses, a CSV row with all its fields) and the file has been still for `watch.debounce` or the flow is catching up.
-A rewritten file is read again from its start when it has been still as long. Delivery: exactly once into the feed.
+Lines are read when they have ended. A last line without newline waits. It is taken if it is a whole record as it stands:
+JSON that parses, when the file has been still for `watch.debounce` or the flow is catching up; a CSV row with all its
+fields, which may be half a row all the same, under `--once` or after `UNENDED_S`. If such a row goes on after all, it is
+read again. A rewritten file is read again from its start when it has been still. Delivery: exactly once into the feed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millpond.contracts.source import SourceSpec, SourceStatus
+from millpond.contracts.source import ORDER_MINOR, SourceSpec, SourceStatus
 from millpond.errors import Problem, Severity, SourceError
 from millpond.sources.feed import FILES_MAX, Feed, is_marked, rows_of
 from millpond.sources.files.batching import Batching, Kind
@@ -24,7 +25,7 @@ from millpond.sources.files.contents import Chunk, Contents, Opening, cut_off
 from millpond.sources.files.formats import is_compressed
 from millpond.sources.files.letters import again, originals
 from millpond.sources.files.looking import Where, require, unreadable
-from millpond.sources.files.positions import HEAD_BYTES, Fate, Position, Positions, Seen, head_of
+from millpond.sources.files.positions import HEAD_BYTES, Fate, Position, Positions, Seen, byte_at, head_of
 from millpond.sources.files.reading import Tail
 from millpond.sources.files.stillness import Clock, Stillness
 
@@ -34,18 +35,22 @@ if TYPE_CHECKING:
 # A look at many files may take long; it is never more than this share of the time.
 LOOKING_SHARE = 0.2
 PROBLEMS_MAX = 100
+# A CSV row that no newline follows counts as ended when its file has been still for this long.
+UNENDED_S = 10.0
 # Rows of a batch while the app runs; catching up takes what is there in one.
 LIVE_ROWS = 200_000
+NEWLINES = (b"\n", b"\r")
 
 
 @dataclass(frozen=True)
 class Task:
-    """One file to read: what was seen of it, and the position to go on from."""
+    """One file to read: what was seen of it, how to read it, and how far it was read before, if it goes on."""
 
     seen: Seen
     opening: Opening
     major: int
     tail: Tail
+    known: Position | None = None
 
 
 class FileStream:
@@ -65,6 +70,8 @@ class FileStream:
             self._positions.restore(entry["files"])
         self._headers_known = len(self._contents.headers)
         self._still = Stillness(spec.values["watch.debounce"] / 1e6, clock)
+        self._ended = Stillness(UNENDED_S, clock)
+        self._final = False
         # How a file was last read, and which files were complained of.
         self._tried: dict[str, tuple[Seen, Tail]] = {}
         self._told: dict[str, Seen] = {}
@@ -120,7 +127,7 @@ class FileStream:
         return max(wanted, self._look_s / LOOKING_SHARE)
 
     def poll(self, *, final: bool = False) -> bool:
-        started = self._clock()
+        started, self._final = self._clock(), final
         try:
             seen = self._positions.settle(self._where.look())
             rows = self._take(seen)
@@ -163,6 +170,7 @@ class FileStream:
                 self._complain(file, error)
         batching.finish()
         self._still.keep(seen)
+        self._ended.keep(seen)
         self._tried = {file.path: self._tried[file.path] for file in seen if file.path in self._tried}
         return batching.rows
 
@@ -178,8 +186,9 @@ class FileStream:
     def _read(self, task: Task, batching: Batching) -> None:
         path = Path(task.seen.path)
         whole = self._contents.is_whole(path)
-        position, opening = _position(task), replace(task.opening, size=task.seen.size)
+        opening = replace(task.opening, size=task.seen.size)
         try:
+            position = _position(task)
             for chunk in self._contents.chunks(path, opening, task.tail, task.major):
                 self._bytes_read += 0 if whole else chunk.end - position.position
                 position = _behind(position, chunk, whole)
@@ -207,11 +216,12 @@ class FileStream:
         """How to read a file, or None when it has nothing new."""
         fate, known = self._positions.fate(file)
         still = not self._caught_up or self._still.is_still(file)
-        tail = Tail.COMPLETE if still else Tail.LEAVE
+        tail = self._tail(file, still)
         if self._tried.get(file.path) == (file, tail) or (known and fate is Fate.SAME and self._is_read(known)):
             return None
         if known is not None and fate in (Fate.SAME, Fate.GROWN):
-            return Task(file, Opening(known.layout, known.position, known.header), known.major, tail)
+            start = self._going_on(known, fate)
+            return Task(file, Opening(known.layout, start, known.header), known.major, tail, known)
         if fate is Fate.REWRITTEN and not still:
             return None
         opening = self._opening(file, tail)
@@ -222,6 +232,20 @@ class FileStream:
             hint = "Add to files, or write new ones, to have each record read once."
             self._warn("MP510", f"'{file.path}' was rewritten and is read again from its start.", hint)
         return Task(file, opening, major, tail)
+
+    def _tail(self, file: Seen, still: bool) -> Tail:
+        """What to do with a last line that has no newline."""
+        if self._contents.format == "csv" and not self._contents.is_whole(Path(file.path)):
+            still = self._ended.is_still(file) or self._final
+        return Tail.COMPLETE if still else Tail.LEAVE
+
+    def _going_on(self, known: Position, fate: Fate) -> int:
+        """Where to go on in a file: behind what was read, unless that ended in a row which has become longer."""
+        if known.unended < 0 or fate is Fate.SAME or not _continues(known):
+            return known.position
+        hint = "Write rows with their newline at once, or into a file that is renamed when it is whole."
+        self._warn("MP510", f"The last row of '{known.path}' had no end and went on: it is read again.", hint)
+        return known.unended
 
     def _is_read(self, known: Position) -> bool:
         """Whether nothing is left of a file that has not changed since."""
@@ -261,6 +285,10 @@ class FileStream:
 def _position(task: Task) -> Position:
     """Where a file stands before it is read."""
     seen, opening = task.seen, task.opening
+    if task.known is not None:
+        return replace(task.known, size=seen.size, mtime_ns=seen.mtime_ns, position=opening.start)
+    # What comes before the records, such as a header, is what a file without any is known by.
+    head, head_bytes = head_of(Path(seen.path), opening.start)
     return Position(
         path=seen.path,
         device=seen.device,
@@ -269,8 +297,8 @@ def _position(task: Task) -> Position:
         mtime_ns=seen.mtime_ns,
         major=task.major,
         position=opening.start,
-        head="",
-        head_bytes=0,
+        head=head,
+        head_bytes=head_bytes,
         layout=opening.layout,
         header=opening.header,
     )
@@ -278,8 +306,21 @@ def _position(task: Task) -> Position:
 
 def _behind(position: Position, chunk: Chunk, whole: bool) -> Position:
     """The position behind a chunk; the file is known by the bytes that were read, a whole one by its first ones."""
-    moved = replace(position, position=chunk.end, done=chunk.closed)
+    unended = -1 if whole or position.layout != "csv" else _unended(Path(position.path), chunk)
+    moved = replace(position, position=chunk.end, done=chunk.closed, unended=unended)
     if position.head_bytes == HEAD_BYTES:
         return moved
     head, head_bytes = head_of(Path(position.path), HEAD_BYTES if whole else chunk.end)
     return replace(moved, head=head, head_bytes=head_bytes)
+
+
+def _unended(path: Path, chunk: Chunk) -> int:
+    """Where the last row of a chunk starts if no newline ends it, else -1."""
+    if not chunk.batch.num_rows or byte_at(path, chunk.end - 1) in NEWLINES:
+        return -1
+    return int(chunk.batch.column(ORDER_MINOR)[-1].as_py())
+
+
+def _continues(known: Position) -> bool:
+    """Whether a row that was taken without its end has become longer."""
+    return byte_at(Path(known.path), known.position) not in (*NEWLINES, b"")

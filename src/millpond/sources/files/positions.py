@@ -38,7 +38,8 @@ class Seen:
 @dataclass(frozen=True)
 class Position:
     """How far a file was read. `major` is its arrival number; `done`: it was read as a whole and has an end;
-    `size` and `mtime_ns` are the file's when it was last read."""
+    `size` and `mtime_ns` are the file's when it was last read; `unended` is where its last row starts if that was taken
+    without a newline, else -1."""
 
     path: str
     device: int
@@ -52,6 +53,7 @@ class Position:
     layout: str
     header: int = -1
     done: bool = False
+    unended: int = -1
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -148,6 +150,13 @@ def head_of(path: Path, read: int) -> tuple[str, int]:
     with path.open("rb") as file:
         head = file.read(min(read, HEAD_BYTES))
     return hashlib.blake2b(head, digest_size=16).hexdigest(), len(head)
+
+
+def byte_at(path: Path, position: int) -> bytes:
+    """One byte of a file; none behind its end."""
+    with path.open("rb") as file:
+        file.seek(position)
+        return file.read(1)
 
 
 def begins_alike(known: Position, path: Path) -> bool:
