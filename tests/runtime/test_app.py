@@ -237,6 +237,29 @@ def test_a_table_defined_by_a_query_is_changed_by_nothing_else(spark: Any) -> No
 
 
 @pytest.mark.spark
+def test_columns_of_fed_records_are_found_in_the_first_of_them(spark: Any, tmp_path: Path) -> None:
+    text = """
+    CREATE STREAM ticks FROM 'memory://ticks';
+    CREATE TABLE total AS SELECT symbol, COUNT(*) AS n, SUM(price) AS price FROM ticks GROUP BY symbol;
+    """
+    with mp.App(sql=text, state=tmp_path / "state", spark=spark) as app:
+        feed = app.feed("memory://ticks")
+        assert feed.send([{"symbol": "A"}, {"symbol": "A", "price": Decimal("0.10")}]) == 2
+        app.wait_ready(120)
+        assert feed.send([{"symbol": "A", "price": Decimal("0.20")}, {"symbol": "A", "price": "cheap"}]) == 2
+    app = mp.App(sql=text, state=tmp_path / "state", spark=spark)
+    app.feed("memory://ticks").send([{"symbol": "B", "price": 1}])
+    app.run_once()
+    rows = app.query("SELECT * FROM total ORDER BY symbol").rows()
+    assert rows == [
+        {"symbol": "A", "n": 3, "price": Decimal("0.30")},
+        {"symbol": "B", "n": 1, "price": Decimal("1.00")},
+    ]
+    assert app.table("dead_letters").count() == 1
+    app.stop()
+
+
+@pytest.mark.spark
 def test_records_fed_from_python_are_read_once_in_their_order(spark: Any, tmp_path: Path) -> None:
     text = """
     CREATE STREAM ticks (symbol STRING, price DECIMAL(12,2), n INT) FROM 'memory://ticks';

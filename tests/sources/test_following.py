@@ -189,7 +189,8 @@ def test_a_csv_row_without_newline_is_taken_at_the_end_and_read_again_if_it_goes
     assert stream.poll()
     assert numbers() == [[1, 2], [3], [34, 5]]
     (problem,) = stream.problems()
-    assert "The last row of" in problem.message and "is read again" in problem.message
+    assert "The last row of" in problem.message
+    assert "is read again" in problem.message
 
 
 @pytest.mark.parametrize("content", [lines(7, 8, 9), lines(7)], ids=["longer", "shorter"])

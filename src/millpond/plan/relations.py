@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from millpond.sql.statements import CreateStream, OptionEntry
 from millpond.suggest import nearest
 
 OPERATION = Column("_op", pa.string())
+LOOKS_LIKE_URI = re.compile(r"\w+:(//)?[^\s:]")
 
 
 class StatementRelations:
@@ -141,6 +143,8 @@ class StatementRelations:
         topic = name.removeprefix("kafka_") or name
         missing = f"CREATE STREAM {name} FROM kafka://{brokers}/{topic};"
         hint = f"Did you mean '{near}'? If it is a topic, declare it: {missing}" if near else f"Declare it: {missing}"
+        if LOOKS_LIKE_URI.match(name):
+            hint = f"Double quotes are for names; write a URI in single ones: '{name}'."
         self._context.findings.error("MP201", f"There is no stream, table or view '{name}'.", table.this, hint)
 
 

@@ -135,10 +135,17 @@ class Sources:
             option = find_option(wanted, plugin.options) if wanted else None
             if wanted is None or option is None:
                 known = list(plugin.parameters)
-                hint = did_you_mean(name, known) or (f"There are: {', '.join(known)}." if known else "It takes none.")
+                hint = did_you_mean(name, known) or (
+                    f"There are: {', '.join(known)}."
+                    if known
+                    else "It takes none; a question mark in a path is written %3F."
+                )
                 message = f"The source '{plugin.name}' has no parameter '{redact(name)}'."
                 self._findings.error("MP301", message, request.place, hint)
                 continue
+            if wanted in values:
+                message = f"Parameter '{name}' is given twice."
+                self._findings.error("MP306", message, request.place, "Keep one of them.")
             try:
                 values[wanted] = option.read(text, request.place)
             except MillpondError as error:
@@ -151,8 +158,8 @@ class Sources:
         mode = plugin.table_mode if request.as_table else plugin.stream_mode
         assert mode is not None, "the caller asks only for what the plug-in has"
         spec = SourceSpec(id_, uri, values, request.columns, self._surroundings.base)
-        self._validate(plugin, spec, request.place)
-        columns, unseen = self._columns(plugin, spec, request)
+        sound = self._validate(plugin, spec, request.place)
+        columns, unseen = self._columns(plugin, spec, request) if sound else (request.columns, "")
         plan = SourcePlan(
             id_,
             request.name or _shown_name(uri),
@@ -166,14 +173,16 @@ class Sources:
         )
         return Opened(plan, plugin, unseen)
 
-    def _validate(self, plugin: SourcePlugin, spec: SourceSpec, place: Place) -> None:
+    def _validate(self, plugin: SourcePlugin, spec: SourceSpec, place: Place) -> bool:
+        """Whether the source may be looked at; what is wrong with it is a finding."""
         try:
             wrong = plugin.validate(spec) if plugin.validate else None
         except MillpondError as error:
             self._findings.catch(error, place)
-            return
+            return False
         if wrong:
             self._findings.error("MP508", wrong, place)
+        return not wrong
 
     def _columns(self, plugin: SourcePlugin, spec: SourceSpec, request: SourceRequest) -> tuple[Schema | None, str]:
         if plugin.fixed is not None:

@@ -17,6 +17,8 @@ from millpond.runtime import moments
 ONE = "g"
 # The number of a group, where its values are kept.
 GROUP_ID = "gid"
+# Of a DECIMAL.
+DIGITS_MAX = 38
 
 
 def with_one_group(partials: pa.Table, plan: AggregatePlan) -> pa.Table:
@@ -95,14 +97,22 @@ def _extreme(which: str) -> Callable[[pa.ChunkedArray, pa.ChunkedArray], pa.Chun
 
 def _added(before: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
     """Their sum, where NULL is nothing; too large a sum is an error, as in Spark."""
+    wide = [_with_room(before), _with_room(now)]
     try:
-        total = pc.add_checked(before, now)
+        total = pc.add_checked(*wide)
         if total.type != now.type:
             total = total.cast(now.type)
     except pa.ArrowInvalid as error:
         hint = "Cast the argument of SUM to a wider type."
         raise TableError("MP408", "A sum is too large for its type.", hint=hint) from error
     return pc.coalesce(total, now, before)
+
+
+def _with_room(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Decimals in a type with room for one digit more: Arrow refuses to add two of the widest, however small."""
+    if not pa.types.is_decimal(column.type) or column.type.precision < DIGITS_MAX:
+        return column
+    return column.cast(pa.decimal256(DIGITS_MAX + 1, column.type.scale))
 
 
 def _extreme_float(which: str, before: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:

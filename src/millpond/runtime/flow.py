@@ -76,6 +76,8 @@ class Flow:
         self.error: MillpondError | None = None
         self.meter = Meter()
         self.reader: StreamReader | None = None
+        # A reader that was opened, and handed records, before the columns of its source were known.
+        self.handed: StreamReader | None = None
         self._context = context
         self._query: StreamingQuery | None = None
         self._views: Views | None = None
@@ -161,8 +163,9 @@ class Flow:
 
     def opened(self) -> StreamReader:
         """The source's reader, without waiting until there is something to read."""
-        if self.reader is not None:
-            return self.reader
+        before = self.reader or self.handed
+        if before is not None:
+            return before
         folder = self._context.state.flow(self.plan.id)
         reader: StreamReader = find("source", self.source.type).open_stream(self.source.spec, folder / "source")
         return reader

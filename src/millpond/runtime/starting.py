@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from millpond.contracts.source import Found
 from millpond.errors import MillpondError
 from millpond.plan.flows import writes
-from millpond.plan.model import Plan, SourcePlan, TableKind
+from millpond.plan.model import FlowPlan, Plan, SourcePlan, TableKind
 from millpond.registry import find
 from millpond.runtime.access import Views
 from millpond.runtime.announcing import announce, publish
@@ -132,10 +132,14 @@ class Start:
     def _sees(self, source: SourcePlan) -> bool:
         """Whether the columns of a source can be seen now."""
         plugin = find("source", source.type)
-        if plugin.sample is None:
-            return discover_local(plugin, source.spec).columns is not None
         known = recall(self._context.store, source.id)
-        found = known or plugin.sample(source.spec, self._spark())
+        if plugin.found_in is not None:
+            readers = [f.reader for f in self.flows if f.source.id == source.id and f.reader is not None]
+            found = known or (plugin.found_in(readers[0]) if readers else Found())
+        elif plugin.sample is not None:
+            found = known or plugin.sample(source.spec, self._spark())
+        else:
+            return discover_local(plugin, source.spec).columns is not None
         if found.columns is not None:
             self._found[source.spec.id] = found
             if known is None:
@@ -147,19 +151,29 @@ class Start:
 
     def _renew(self) -> None:
         """Flows and loaders of the new plan, in place of those that have not begun."""
+        before = {flow.plan.id: flow for flow in self.flows}
         if not self._begun:
-            self.flows[:] = [Flow(flow, self._context) for flow in self._context.plan.flows]
+            self.flows[:] = [self._in_place_of(before.get(plan.id), plan) for plan in self._context.plan.flows]
             self.loaders[:] = _loaders(self._context)
             return
         plans = {flow.id: flow for flow in self._context.plan.flows}
         for place, flow in enumerate(self.flows):
             if flow.state in (WAITING, RETRYING) and flow.plan.id in plans:
-                self.flows[place] = Flow(plans[flow.plan.id], self._context)
+                self.flows[place] = self._in_place_of(flow, plans[flow.plan.id])
         for place, loader in enumerate(self.loaders):
             table = self._context.plan.table(loader.plan.name)
             if loader.source.columns is None and table is not None and table.name.lower() not in self._context.held:
                 self.loaders[place] = Loader(table, self._context)
                 self.loaders[place].load()
+
+    def _in_place_of(self, before: Flow | None, plan: FlowPlan) -> Flow:
+        """The flow of a new plan; a reader that records were handed to goes over to it."""
+        flow = Flow(plan, self._context)
+        make_known = find("source", flow.source.type).make_known
+        if before is not None and before.reader is not None and make_known is not None and flow.source.columns:
+            make_known(before.reader, flow.source.columns)
+            flow.handed = before.reader
+        return flow
 
     def _fill_views(self) -> None:
         """Views that are new are computed for the first time; the others followed every change."""

@@ -141,6 +141,15 @@ class Feed:
         except (OSError, pa.ArrowInvalid):
             return None
 
+    def first(self, schema: pa.Schema, rows_max: int) -> pa.Table:
+        """The first rows that wait in the feed."""
+        found = schema.empty_table()
+        for name in sorted(self._numbers()):
+            if found.num_rows >= rows_max:
+                break
+            found = pa.concat_tables([found, pq.read_table(self._shown / name, schema=schema)])
+        return found.slice(0, rows_max)
+
     def stream(self, spark: SparkSession, schema: pa.Schema) -> DataFrame:
         """The streaming DataFrame over the feed, whose files have this schema: one file is one batch."""
         reader = spark.readStream.schema(table_ddl(schema)).format("parquet")

@@ -22,6 +22,8 @@ from millpond.contracts.source import (
 )
 from millpond.options import BOOLEAN, DURATION, INTEGER, TEXT, Option, choice
 from millpond.sources.files.discovery import discover_columns
+from millpond.sources.files.formats import spelled
+from millpond.sources.files.looking import is_pattern
 from millpond.sources.limits import OPTIONS as BULK_LIMITS
 
 OPTIONS = (
@@ -79,6 +81,17 @@ def validate(spec: SourceSpec) -> str | None:
         codecs.lookup(encoding)
     except LookupError:
         return f"There is no encoding '{encoding}'."
+    if spec.values.get("file.create.empty") and is_pattern(spec.uri.path):
+        return "'file.create.empty' makes one file or folder; a pattern does not say which."
+    return _wrong_characters(spec)
+
+
+def _wrong_characters(spec: SourceSpec) -> str | None:
+    """What is wrong with the characters that CSV is written with."""
+    for name, least in (("delimiter", 1), ("quote", 0), ("escape", 0)):
+        text = spec.values.get(name)
+        if text is not None and not least <= len(spelled(text)) <= 1:
+            return f"'{name}' must be one character, not '{text}'."
     return None
 
 

@@ -6,7 +6,6 @@ sending.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from millpond.contracts.source import (
     ORDER_MAJOR,
     ORDER_MINOR,
     RAW,
+    Found,
     Mode,
     SourcePlugin,
     SourceSpec,
@@ -30,12 +30,13 @@ from millpond.contracts.source import (
     StreamReader,
 )
 from millpond.contracts.table import Rows
-from millpond.errors import Problem, Severity, SourceError
+from millpond.errors import Problem, Severity
 from millpond.options import INTEGER, Option
-from millpond.rendering import json_lines
+from millpond.schema import Schema
 from millpond.sources.feed import Feed
 from millpond.sources.files.formats import FileFormat
 from millpond.sources.files.quick import quick_parser
+from millpond.sources.handed import columns_of, json_records
 from millpond.sources.raw import PROBLEM, SUSPECT, VALUE
 
 if TYPE_CHECKING:
@@ -45,17 +46,20 @@ INTERVAL_S = 0.02
 KEPT = (HIDDEN_SOURCE.name, HIDDEN_PARTITION.name, HIDDEN_OFFSET.name, ORDER_MAJOR, ORDER_MINOR)
 RECORDS = pa.schema([(VALUE, pa.binary()), (HIDDEN_OFFSET.name, pa.int64())])
 
-OPTIONS = (Option("max.rows.per.batch", INTEGER, "1000000", "The most rows that one batch takes."),)
+UNFED = "nobody has fed it yet"
+
+OPTIONS = (
+    Option("sample.rows", INTEGER, "1000", "Rows that are looked at to find the columns."),
+    Option("max.rows.per.batch", INTEGER, "1000000", "The most rows that one batch takes."),
+)
 
 
 class MemoryStream:
     """A StreamReader that is fed from Python; `send` may be called from any thread."""
 
     def __init__(self, spec: SourceSpec, folder: Path) -> None:
-        if spec.columns is None:
-            hint = "Write them: CREATE STREAM ticks (symbol STRING, price DECIMAL(12,2)) FROM 'memory://ticks';"
-            raise SourceError("MP505", f"'{spec.shown}' has no declared columns.", hint=hint)
-        self._spec, self._columns = spec, spec.columns
+        # Without columns it takes records, and is read when they are known.
+        self._spec, self._columns = spec, spec.columns or Schema(())
         self._lock = threading.Lock()
         self._feed = Feed(folder, lambda: {"next": self._next})
         entries = self._feed.recover()
@@ -67,7 +71,7 @@ class MemoryStream:
 
     def send(self, rows: Rows) -> int:
         """Hand records over; returns how many."""
-        lines = _lines(rows)
+        lines = json_records(rows)
         limit = max(self._spec.values["max.rows.per.batch"], 1)
         with self._lock:
             for first in range(0, len(lines), limit):
@@ -85,6 +89,16 @@ class MemoryStream:
         self._bytes += sum(map(len, lines))
         self._updated_at = time.time()
         self._sent = True
+
+    def found(self) -> Found:
+        """The columns of the first records that it was handed."""
+        lines = self._feed.first(RECORDS, self._spec.values["sample.rows"])[VALUE].to_pylist()
+        columns = columns_of(lines)
+        return Found(columns, detail="" if columns else UNFED)
+
+    def know(self, columns: Schema) -> None:
+        """Its columns are these, found after it was opened."""
+        self._columns = columns
 
     @property
     def interval_s(self) -> float:
@@ -163,7 +177,7 @@ class MemoryStream:
 
     def status(self) -> SourceStatus:
         if not self._next:
-            return SourceStatus("missing", "not_found", detail="nobody has fed it")
+            return SourceStatus("missing", "not_found", detail=UNFED)
         lag, lag_s = self._feed.lag()
         return SourceStatus(rows=self._rows, bytes=self._bytes, lag=lag, lag_s=lag_s, updated_at=self._updated_at)
 
@@ -179,20 +193,19 @@ class MemoryStream:
         return [Problem("MP707", f"Nobody feeds '{self._spec.shown}'.", None, hint, Severity.WARNING)]
 
 
-def _lines(rows: Rows) -> list[bytes]:
-    """One JSON object per record, decimals and times exact, each with its line end."""
-    if not isinstance(rows, pa.Table | pa.RecordBatch):
-        try:
-            rows = pa.Table.from_pylist([dict(row) for row in rows])
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-            # Values of several types under one name: each record is written for itself.
-            return [f"{json.dumps(dict(row), default=str, ensure_ascii=False)}\n".encode() for row in rows]
-    return [f"{line}\n".encode() for line in json_lines(rows, exact_numbers=True)]
-
-
 def validate(spec: SourceSpec) -> str | None:
     """What is wrong with a URI, as a sentence."""
     return None if spec.uri.hosts or spec.uri.path else "A memory URI needs a name, such as memory://ticks."
+
+
+def found_in(reader: StreamReader) -> Found:
+    assert isinstance(reader, MemoryStream)
+    return reader.found()
+
+
+def make_known(reader: StreamReader, columns: Schema) -> None:
+    assert isinstance(reader, MemoryStream)
+    reader.know(columns)
 
 
 def open_stream(spec: SourceSpec, folder: Path) -> StreamReader:
@@ -205,7 +218,12 @@ PLUGIN = SourcePlugin(
     stream_mode=Mode.APPEND,
     table_mode=None,
     hidden=(HIDDEN_SOURCE, HIDDEN_PARTITION, HIDDEN_OFFSET),
+    local=True,
     counts_every_record=True,
+    discover=lambda spec: Found(detail=UNFED),
     validate=validate,
     open_stream=open_stream,
+    pace=("sample.rows", "max.rows.per.batch"),
+    found_in=found_in,
+    make_known=make_known,
 )

@@ -1,9 +1,10 @@
 """Following files: what is added to them goes, in order, into a feed; each file's position is remembered.
 
-Lines are read when they have ended. A last line without newline waits. It is taken if it is a whole record as it stands:
-JSON that parses, when the file has been still for `watch.debounce` or the flow is catching up; a CSV row with all its
-fields, which may be half a row all the same, under `--once` or after `UNENDED_S`. If such a row goes on after all, it is
-read again. A rewritten file is read again from its start when it has been still. Delivery: exactly once into the feed.
+Lines are read when they have ended. A last line without newline waits. It is taken if it is a whole record as it
+stands: JSON that parses, when the file has been still for `watch.debounce` or the flow is catching up; a CSV row with
+all its fields, which may be half a row all the same, under `--once` or after `UNENDED_S`. If such a row goes on after
+all, it is read again. A rewritten file is read again from its start when it has been still. Delivery: exactly once into
+the feed.
 """
 
 from __future__ import annotations

@@ -78,13 +78,14 @@ def file_format(values: Mapping[str, Any], named: Path, files: Iterable[Path], s
     return FileFormat(
         name=name,
         header=values.get("header", True),
-        delimiter=_spelled(values.get("delimiter") or ","),
-        quote=_spelled(values.get("quote") or ""),
-        escape=_spelled(values.get("escape") or values.get("quote") or ""),
+        delimiter=spelled(values.get("delimiter") or ","),
+        quote=spelled(values.get("quote") or ""),
+        escape=spelled(values.get("escape") or values.get("quote") or ""),
         null=values.get("null"),
         encoding=values.get("encoding") or "utf-8",
     )
 
 
-def _spelled(text: str) -> str:
+def spelled(text: str) -> str:
+    """A character that may be written by its usual name."""
     return _SPELLED.get(text.lower(), text)

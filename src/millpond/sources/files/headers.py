@@ -7,6 +7,7 @@ from pathlib import Path
 
 from millpond.errors import SourceError
 from millpond.schema import Schema
+from millpond.sources.files.formats import ending_format
 
 
 def check_header(names: Sequence[str], columns: Schema, path: Path) -> None:
@@ -16,7 +17,8 @@ def check_header(names: Sequence[str], columns: Schema, path: Path) -> None:
     if absent:
         columns_are = ", ".join(repr(name) for name in absent)
         message = f"'{path}' has no column {columns_are}."
-        hint = f"Its header names: {', '.join(names)}. Correct the declared columns, or WITH ('header' = 'false')."
+        hint = f"It has: {', '.join(names)}. Correct the declared columns"
+        hint += "." if ending_format(path) == "parquet" else ", or write WITH ('header' = 'false')."
         raise SourceError("MP503", message, hint=hint)
     twice = [c.name for c in columns if lowered.count(c.name.lower()) > 1 and list(names).count(c.name) != 1]
     if twice:

@@ -32,7 +32,7 @@ class Where:
         """Where a spec points; a relative path starts at the SQL file's folder."""
         path = Path(spec.uri.path).expanduser()
         absolute = Path(os.path.normpath(spec.base / path))
-        pattern = bool(WILDCARDS & set(spec.uri.path)) and not absolute.exists()
+        pattern = is_pattern(spec.uri.path) and not absolute.exists()
         return cls(absolute, pattern, spec.values.get("format"))
 
     def look(self) -> list[Seen]:
@@ -67,6 +67,11 @@ class Where:
         return ending is None or {ending, self.format} <= {"json", "jsonl"} or ending == self.format
 
 
+def is_pattern(path: str) -> bool:
+    """Whether a path has wildcards in it."""
+    return bool(WILDCARDS & set(path))
+
+
 def _seen(path: str) -> Seen | None:
     try:
         stat = os.stat(path)
@@ -91,14 +96,12 @@ def patience(spec: SourceSpec) -> Patience:
 
 
 def _create_empty(where: Where, spec: SourceSpec) -> None:
-    folder = where.path.parent if not where.pattern else Path(str(where.path).split("*", 1)[0]).parent
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if where.pattern or ending_format(where.path) is None:
-            if not where.pattern:
-                where.path.mkdir(exist_ok=True)
-            return
-        where.path.touch()
+        where.path.parent.mkdir(parents=True, exist_ok=True)
+        if ending_format(where.path) is None:
+            where.path.mkdir(exist_ok=True)
+        else:
+            where.path.touch()
     except OSError as error:
         raise unreadable(spec.shown, error) from error
 
