@@ -32,6 +32,9 @@ class Given:
     def size_hint(self, batch: Any) -> int:
         return self._size_hint
 
+    def on_driver(self, batch: Any, files: Any) -> None:
+        return None
+
     def originals(self, batch: Any, records: pa.Table) -> list[bytes | None]:
         return [None] * records.num_rows
 

@@ -31,7 +31,7 @@ def test_the_driver_reads_what_spark_would_have_read(
     def compared(reader: Any, raw: Any, batch_id: int, files: Any, **others: Any) -> Any:
         assert files is not None
         wanted = reader.records(raw).toArrow()
-        found = reader.on_driver(files)
+        found = reader.on_driver(raw, files)
         assert found is not None
         seen.append((found.to_pylist(), wanted.sort_by([("_mp_major", "ascending"), ("_mp_minor", "ascending")])))
         assert found.schema.types == wanted.schema.types

@@ -130,9 +130,10 @@ class StreamReader(Protocol):
         ORDER_MINOR, BAD and RAW, and of a keyed source DELETED and IDENTITY. Lazy; the same batch must give the same
         records whenever it is asked again. A bad record is a row with BAD set and NULL columns, never an exception."""
 
-    def on_driver(self, files: Sequence[Path]) -> pa.Table | None:
-        """The records of a batch whose feed files these are, as `records` gives them, read without Spark: asked for
-        small batches only. None where Spark must read them, and always of a source that writes no feed."""
+    def on_driver(self, batch: DataFrame, files: Sequence[Path] | None) -> pa.Table | None:
+        """The records of a batch as `records` gives them, on the driver: read from its feed files without Spark, or, of
+        a source that writes no feed, brought there by one plain job. Asked for batches that are small, or of bounded
+        size. None where Spark must read them, and where files should be there and are not known."""
 
     def all_good(self, files: Sequence[Path]) -> int | None:
         """How many records these feed files hold, if it is certain without reading them that none is bad: spares

@@ -17,6 +17,8 @@ from millpond.runtime.passing import Passing
 
 # Above this Spark's cores are the better way. Measured by bench/flows.py.
 ROWS_DRIVER_MAX = 200_000
+# The same where there is no feed and Spark would have to parse. Measured by bench/kafka_figures.py.
+ROWS_GATHERED_MAX = 1_000_000
 ORDER = [(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")]
 
 
@@ -74,13 +76,12 @@ class Batch:
 def read_batch(
     reader: StreamReader, raw: DataFrame, batch_id: int, files: Sequence[Path] | None, *, once: bool
 ) -> Batch:
-    """Read a batch: a small one through the driver, past Spark where the source can; a large one stays in Spark's
-    cache, unless its statements read it only `once`. `files` are its feed files, if they are known."""
+    """Read a batch: on the driver where the source can and it is not too large; a small one through the driver; a large
+    one stays in Spark's cache, unless its statements read it only `once`. `files` are its feed files, if known."""
     size = reader.size_hint(raw)
-    if files is not None and size <= ROWS_DRIVER_MAX:
-        rows = reader.on_driver(files)
-        if rows is not None:
-            return _apart(rows, batch_id)
+    rows = reader.on_driver(raw, files) if size <= (ROWS_GATHERED_MAX if files is None else ROWS_DRIVER_MAX) else None
+    if rows is not None:
+        return _apart(rows, batch_id)
     count = reader.all_good(files) if files is not None and size > ROWS_DIRECT_MAX else None
     if count is not None:
         return Batch(batch_id, reader.records(raw).drop(BAD, RAW), count, pa.table({}))

@@ -126,8 +126,8 @@ class JoinReader:
     def interval_s(self) -> float:
         return POLL_S
 
-    def on_driver(self, files: Sequence[Path]) -> pa.Table | None:
-        """There is no feed: Spark reads."""
+    def on_driver(self, batch: DataFrame, files: Sequence[Path] | None) -> pa.Table | None:
+        """Spark's state of the join goes on only where Spark reads."""
         return None
 
     def all_good(self, files: Sequence[Path]) -> int | None:

@@ -171,8 +171,8 @@ class GenerateStream:
         rows = batch.select(F.explode(F.expr("sequence(first, behind - 1)")).alias("seq"))
         return numbered(rows, Times.of(self._values, self._started), self._shown)
 
-    def on_driver(self, files: Sequence[Path]) -> pa.Table | None:
-        fed = self._feed.read(files, RANGES)
+    def on_driver(self, batch: DataFrame, files: Sequence[Path] | None) -> pa.Table | None:
+        fed = None if files is None else self._feed.read(files, RANGES)
         if fed is None:
             return None
         bounds = zip(fed["first"].to_pylist(), fed["behind"].to_pylist(), strict=True)

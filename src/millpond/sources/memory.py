@@ -130,8 +130,8 @@ class MemoryStream:
         )
         return parse_json(raw, self._columns, KEPT)
 
-    def on_driver(self, files: Sequence[Path]) -> pa.Table | None:
-        fed = self._feed.read(files, RECORDS)
+    def on_driver(self, batch: DataFrame, files: Sequence[Path] | None) -> pa.Table | None:
+        fed = None if files is None else self._feed.read(files, RECORDS)
         parse = quick_parser(FileFormat("jsonl"), "lines", self._columns, ())
         parsed = None if fed is None or parse is None else parse(fed[VALUE].combine_chunks())
         if fed is None or parsed is None:

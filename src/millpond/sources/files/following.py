@@ -88,8 +88,10 @@ class FileStream:
     def records(self, batch: DataFrame) -> DataFrame:
         return self._contents.records(batch, text=self._feed.any_marked())
 
-    def on_driver(self, files: Sequence[Path]) -> pa.Table | None:
-        rows = None if any(is_marked(file) for file in files) else self._feed.read(files, self._contents.schema)
+    def on_driver(self, batch: DataFrame, files: Sequence[Path] | None) -> pa.Table | None:
+        if files is None or any(is_marked(file) for file in files):
+            return None
+        rows = self._feed.read(files, self._contents.schema)
         return None if rows is None else self._contents.arrow_records(rows)
 
     def all_good(self, files: Sequence[Path]) -> int | None:

@@ -88,7 +88,8 @@ def _with_key_text(raw: DataFrame, spec: SourceSpec, keys: tuple[Column, ...]) -
     """Raw records with their keys as texts, where columns are made of them."""
     key = F.col(HIDDEN_KEY.name)
     if not keys or spec.values["key.format"] != "avro":
-        return raw.withColumn(_KEY_TEXT, key.cast("string"))
+        # A text that is none would break whatever reads it: such a key is not there.
+        return raw.withColumn(_KEY_TEXT, F.when(F.is_valid_utf8(key.cast("string")), key.cast("string")))
     # The library is needed by Avro alone.
     from millpond.sources.topics.avro import key_as_json
 
@@ -202,7 +203,7 @@ def _wrong_keys(keys: tuple[Column, ...], spec: SourceSpec) -> list[SparkColumn]
         lacking = F.col(DELETED) & _from_key(column, spec).isNull()
         reason = F.concat(
             F.lit(f"column '{column.name}': the message key '"),
-            F.coalesce(F.col(_KEY_TEXT), F.lit("")),
+            F.coalesce(F.col(_KEY_TEXT), F.hex(HIDDEN_KEY.name), F.lit("")),
             F.lit(f"' is not {type_name(column.type)}"),
         )
         wrong.append(F.when(lacking, reason))

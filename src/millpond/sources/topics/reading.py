@@ -10,8 +10,13 @@ COMMITTED = {"kafka.isolation.level": "read_committed"}
 # While brokers are away Spark's query cannot be stopped, so it is not to ask again and again by itself: the flow does,
 # as the options say.
 IMPATIENT = {"fetchOffset.numRetries": "1"}
-# Messages handed over by one call of Kafka's client: its own 500 take nearly twice the time for a large batch.
-LARGE_POLLS = {"kafka.max.poll.records": "20000"}
+# Messages that one call of Kafka's client hands over, and bytes of one answer: by its own numbers a large batch takes
+# nearly twice the time.
+LARGE_POLLS = {
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": str(8 << 20),
+    "kafka.fetch.max.bytes": str(64 << 20),
+}
 
 
 def reader_options(spec: SourceSpec, topics: tuple[str, ...]) -> dict[str, str]:

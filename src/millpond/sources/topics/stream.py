@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millpond.contracts.source import BAD, SourceSpec, SourceStatus
+from millpond.contracts.source import SourceSpec, SourceStatus
 from millpond.errors import Problem
 from millpond.kafka.address import address_of
 from millpond.kafka.client import connected
-from millpond.kafka.counting import counted
 from millpond.sources.topics.looking import topics_there
 from millpond.sources.topics.reach import Reach
 from millpond.sources.topics.reading import reader_options
@@ -22,6 +22,8 @@ from millpond.sources.topics.starting import starting_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from millpond.sources.topics.tally import Tally
 
 INTERVAL_S = 1.0
 # Taken for the size of a batch when it cannot be told: large, so that it stays in Spark.
@@ -35,7 +37,8 @@ class KafkaStream:
         self._spec, self._folder = spec, folder
         self._address = address_of(spec.uri, spec.values)
         self._topics: tuple[str, ...] = ()
-        self._seen: Any = None
+        # How to ask what was seen of the batch under way.
+        self._seen: Callable[[], Tally] | None = None
         self._rows = self._bad = self._skipped = self._bytes = 0
         self._reach = Reach(self._address, spec.values, folder.parent / "checkpoint")
         self._spark: SparkSession | None = None
@@ -68,24 +71,20 @@ class KafkaStream:
         return INTERVAL_S
 
     def records(self, batch: DataFrame) -> DataFrame:
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F
-
         from millpond.sources.topics.messages import records_of
+        from millpond.sources.topics.tally import observed
 
-        self._seen = (Observation(), Observation())
-        messages = batch.observe(
-            self._seen[0],
-            F.count(F.lit(1)).alias("rows"),
-            F.count_if(F.col("value").isNull()).alias("skipped"),
-            F.coalesce(F.sum(F.octet_length("value")), F.lit(0)).alias("bytes"),
-            F.coalesce(F.unix_micros(F.max("timestamp")), F.lit(0)).alias("newest"),
-        )
-        return records_of(messages, self._spec).observe(self._seen[1], F.count(BAD).alias("bad"))
+        records, self._seen = observed(batch, partial(records_of, spec=self._spec))
+        return records
 
-    def on_driver(self, files: Sequence[Path]) -> pa.Table | None:
-        """There is no feed: Spark reads."""
-        return None
+    def on_driver(self, batch: DataFrame, files: Sequence[Path] | None) -> pa.Table | None:
+        from millpond.sources.topics.gathering import gather
+
+        gathered = gather(batch, self._spec, self.size_hint(batch))
+        if gathered is None:
+            return None
+        self._seen = lambda: gathered.tally
+        return gathered.records
 
     def all_good(self, files: Sequence[Path]) -> int | None:
         """There is no feed."""
@@ -108,12 +107,14 @@ class KafkaStream:
     def committed(self, batch_id: int) -> None:
         if self._seen is None:
             return
-        rows, skipped, read, newest = counted(self._seen[0], "rows", "skipped", "bytes", "newest")
-        (bad,) = counted(self._seen[1], "bad")
-        self._rows, self._bad, self._skipped = self._rows + rows, self._bad + bad, self._skipped + skipped
-        self._bytes += read
-        self._newest = newest / 1_000_000 if newest else self._newest
-        self._seen = None
+        seen, self._seen = self._seen(), None
+        self._rows, self._bad, self._skipped = (
+            self._rows + seen.rows,
+            self._bad + seen.bad,
+            self._skipped + seen.skipped,
+        )
+        self._bytes += seen.bytes
+        self._newest = seen.newest_us / 1_000_000 if seen.newest_us else self._newest
 
     def status(self) -> SourceStatus:
         lag, away = self._reach.lag, self._reach.away
