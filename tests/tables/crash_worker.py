@@ -66,6 +66,7 @@ def main(folder: Path, acknowledged: Path) -> None:
     store.create(replace(OUTSIDE, backend="sqlite", values={"path": str(folder.parent / "outside.db")}))
     for turn in range((store.get("turn") or 0) + 1, COMMITS + 1):
         commit(store, turn)
+        store.compact()
         acknowledged.write_text(str(turn))
         if turn in CHECKPOINTS:
             store.checkpoint()

@@ -18,7 +18,8 @@ SCHEMA = Schema.of([Column("k", pa.int64(), False), Column("v", pa.string())], [
 
 def test_a_full_table_refuses_more_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_DEAD_MIN", 16)
-    table = open_store(None).create(TableSpec("t", SCHEMA, values={"max_memory": 200_000}))
+    store = open_store(None)
+    table = store.create(TableSpec("t", SCHEMA, values={"max_memory": 200_000}))
     with pytest.raises(TableError, match="MP406"):
         table.insert([{"k": k, "v": "x" * 1000} for k in range(1000)])
     assert len(table) == 0
@@ -27,6 +28,7 @@ def test_a_full_table_refuses_more_and_goes_on(monkeypatch: pytest.MonkeyPatch) 
     assert len(table) == 50
     table.delete("true")
     table.insert([{"k": 1}])
+    store.compact()
     assert table.stats().compactions > 0
 
 
@@ -54,6 +56,7 @@ def test_a_transaction_over_a_compaction_still_finds_its_rows(monkeypatch: pytes
     clashing.table("t").delete(keys=[15])
     for turn in range(5):
         table.upsert([{"k": k, "v": str(turn)} for k in range(10, 20)])
+        store.compact()
     assert table.stats().compactions > 0
     quiet.commit()
     assert table.get(3) == {"k": 3, "v": "mine"}
@@ -63,11 +66,13 @@ def test_a_transaction_over_a_compaction_still_finds_its_rows(monkeypatch: pytes
 
 def test_changes_are_known_across_a_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_DEAD_MIN", 16)
-    table = open_store(None).create(TableSpec("t", SCHEMA))
+    store = open_store(None)
+    table = store.create(TableSpec("t", SCHEMA))
     table.insert([{"k": k, "v": "a"} for k in range(10)])
     version, held = table.version, dict.fromkeys(range(10), "a")
     for turn in range(8):
         table.upsert([{"k": k, "v": str(turn)} for k in range(turn, 10)])
+        store.compact()
     assert table.stats().compactions > 0
     for change in table.changes_since(version) or ():
         for row in change.removed.to_pylist():

@@ -69,6 +69,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.generation = 0
         self.model = Model()
         self.tx: Any = None
+        self.compactions: list[tuple[Any, Any]] = []
         self.open()
 
     def open(self) -> None:
@@ -193,6 +194,19 @@ class StoreMachine(RuleBasedStateMachine):
         with pytest.raises(ConflictError):
             late.commit()
 
+    @rule()
+    def begin_compaction(self) -> None:
+        """Beside the writer: what follows happens while it is under way."""
+        begun = [(table, table.rows.begin_compaction()) for table in (self.keyed, self.plain)]
+        self.compactions = [(table, compaction) for table, compaction in begun if compaction is not None]
+
+    @precondition(lambda self: self.tx is None)
+    @rule(twice=st.booleans())
+    def end_compaction(self, twice: bool) -> None:
+        for table, compaction in self.compactions:
+            if not twice or compaction.follow():
+                self.store.end_compaction(table, compaction)
+
     @precondition(lambda self: self.tx is None)
     @rule()
     def checkpoint(self) -> None:
@@ -202,6 +216,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.store.close()
+        self.compactions = []
         self.open()
 
     @rule()
@@ -214,6 +229,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.generation += 1
         shutil.copytree(old, self.home / f"tables-{self.generation}")
         self.store.close()
+        self.compactions = []
         self.open()
 
     @invariant()
@@ -263,6 +279,8 @@ def keyed_condition(store: Any, text: str) -> Any:
 def test_a_store_equals_its_model(monkeypatch: pytest.MonkeyPatch, hash_bits: int) -> None:
     """Also with hashes of two bits, where nearly all keys collide, and with compaction after a few dead rows."""
     monkeypatch.setattr(memory, "_DEAD_MIN", 8)
+    # At once, so that a run can be had again; the rules of the machine begin those beside the writer.
+    monkeypatch.setattr(memory, "_PATIENCE", 0)
     monkeypatch.setattr(heap, "TAIL_ROWS_MAX", 3)
     keep = np.uint64((1 << hash_bits) - 1)
     hash_columns, hash_key = hashing.hash_columns, hashing.hash_key
@@ -288,6 +306,8 @@ def test_a_store_over_two_backends_equals_its_model(monkeypatch: pytest.MonkeyPa
 
 def test_a_store_that_spills_equals_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_DEAD_MIN", 8)
+    # At once, so that a run can be had again; the rules of the machine begin those beside the writer.
+    monkeypatch.setattr(memory, "_PATIENCE", 0)
     run_state_machine_as_test(
         SpillMachine,
         settings=settings(

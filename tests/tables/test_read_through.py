@@ -162,9 +162,10 @@ def test_an_older_snapshot_is_read_past_the_cache(make: Any) -> None:
 
 def test_compaction_renumbers_rows_behind_the_cache(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_DEAD_MIN", 4)
-    _, table = make(cache_max_size=100)
+    store, table = make(cache_max_size=100)
     table.lookup(list(range(1, 10)))
     table.delete("k <= 6")
+    store.compact()
     table.upsert([{"k": 20, "v": "v20"}])
     assert {k: (table.get(k) or {}).get("v") for k in (1, 7, 8, 9, 20)} == {
         1: None,

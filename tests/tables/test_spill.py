@@ -111,6 +111,7 @@ def test_files_that_are_merged_into_others_go_at_once(tmp_path: Path) -> None:
     table = store.create(TableSpec("t", SCHEMA, values={"spill": True, "max_memory": 1}))
     table.insert(rows(0, 9000))
     table.delete("k < 8000")
+    store.compact()
     assert table.stats().compactions == 1
     first = files(tmp_path)
     for k in range(9000, 12_000, 1000):
@@ -127,6 +128,7 @@ def test_compaction_writes_only_files_that_lost_rows_and_removes_the_old_ones(tm
     table = filled(store)
     spilled = table.stats().bytes_spilled
     table.delete("k < 8000")
+    store.compact()
     gc.collect()
     figures = table.stats()
     assert figures.compactions == 1
@@ -187,6 +189,7 @@ def test_spilling_may_begin_with_a_restart_and_end_with_one(tmp_path: Path) -> N
     table = last.create(plain)
     assert table.insert(rows(ROWS, ROWS + 1)) == 1
     assert table.delete("k >= 100") == ROWS - 99
+    last.compact()
     assert (table.stats().bytes_spilled, table.count("tier = 't3'")) == (0, 14)
     last.close()
 
@@ -245,8 +248,10 @@ def test_a_compaction_that_finds_no_room_leaves_the_commit_as_it_is(tmp_path: Pa
     # Removing every other row makes all files new ones, which must fit beside the old ones.
     with no_room_beyond(50_000):
         assert table.delete("k % 2 = 0 OR k < 2000") == ROWS // 2 + 1000
+        store.compact()
         assert (len(table), table.stats().compactions) == (ROWS // 2 - 1000, 0)
     table.delete(keys=[ROWS - 1])
+    store.compact()
     assert (len(table), table.stats().compactions) == (ROWS // 2 - 1001, 1)
     store.close()
 

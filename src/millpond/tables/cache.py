@@ -17,6 +17,7 @@ from millpond.tables.heap import Addition, Heap, Version, empty_version
 from millpond.tables.index import Ids, distinct
 from millpond.tables.keys import Keys
 from millpond.tables.memory import Clock, MemoryRows, Prepared
+from millpond.tables.rows import Urgency
 
 SIZE_MAX = 10_000
 
@@ -80,6 +81,11 @@ class CacheRows(MemoryRows):
         self._turn += 1
         self._times[self.current.heap].add(first, prepared.staged.version.rows, self._clock(), self._turn)
         return super().apply(prepared)
+
+    @property
+    def urgency(self) -> Urgency:
+        """Never beside the writer: the times of the rows change with every reading."""
+        return Urgency.NOW if super().urgency is not Urgency.NONE else Urgency.NONE
 
     def compact(self) -> Version | None:
         before = self.current

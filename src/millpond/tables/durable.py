@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -68,8 +67,8 @@ class Folder:
         self._log_number = 1
         self._manifest = Manifest()
         self._older_bytes = 0
-        # The bytes of each table's rows in each log file.
-        self._shares: dict[int, Counter[int]] = {}
+        # The bytes of a table's rows in a log file, by the numbers of both.
+        self._shares: dict[tuple[int, int], int] = {}
         self._background: threading.Thread | None = None
 
     def recover(self) -> Recovered:
@@ -137,7 +136,7 @@ class Folder:
         checkpoint.write_manifest(self.path, manifest)
         self._manifest = manifest
         self._older_bytes = 0
-        self._shares = {number: shares for number, shares in self._shares.copy().items() if number >= log}
+        self._shares = {where: size for where, size in self._shares.copy().items() if where[0] >= log}
         self._remove_strays()
 
     def wants_checkpoint(self) -> bool:
@@ -157,7 +156,7 @@ class Folder:
     def bytes_of(self, table: int) -> int:
         """The bytes of a table in its checkpoint and in the log since."""
         in_checkpoint = next((t.size for t in self._manifest.tables if t.id == table), 0)
-        return in_checkpoint + sum(shares[table] for shares in self._shares.copy().values())
+        return in_checkpoint + sum(size for where, size in self._shares.copy().items() if where[1] == table)
 
     def close(self) -> None:
         if self._background is not None:
@@ -177,11 +176,9 @@ class Folder:
             checkpoint.write_manifest(self.path, self._manifest)
 
     def _count(self, number: int, header: Mapping[str, Any], blobs: Sequence[Any]) -> None:
-        changes = header.get("changes")
-        if changes:
-            shares = self._shares.setdefault(number, Counter())
-            for i, entry in enumerate(changes):
-                shares[entry["table"]] += memoryview(blobs[2 * i]).nbytes + memoryview(blobs[2 * i + 1]).nbytes
+        for i, entry in enumerate(header.get("changes", ())):
+            where = (number, entry["table"])
+            self._shares[where] = self._shares.get(where, 0) + len(blobs[2 * i]) + len(blobs[2 * i + 1])
 
     def _load(self, entry: TableFile) -> TableRows:
         rows = rows_of(spec_from_json(dict(entry.spec)), self._clock, self.path)

@@ -437,11 +437,20 @@ def compacted(version: Version, filtered: Filter = Chunks.filtered) -> tuple[Ver
 
 
 def _hashes_of(version: Version, ids: Ids) -> Words:
-    """The key hashes of rows that are there in the newest version."""
+    """The key hashes of rows that are there in a version; a writer may be at work on later ones."""
     index = version.heap.index
     assert index is not None
+    # In this order: the slots have at least as many as are used, and what they point to has its predecessor.
+    used, slots = index.used, index.slots
+    rows = slots.row[:used].astype(np.int64)
+    before = version.heap.before
+    newer = np.flatnonzero(rows >= version.rows)
+    while len(newer):
+        rows[newer] = before[rows[newer]]
+        newer = newer[rows[newer] >= version.rows]
+    known = rows >= 0
     hashes = np.empty(version.rows, dtype=np.uint64)
-    hashes[index.slots.row[: index.used]] = index.slots.hashes[: index.used]
+    hashes[rows[known]] = slots.hashes[:used][known]
     return hashes[ids]
 
 

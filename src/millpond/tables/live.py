@@ -31,6 +31,7 @@ _SIMPLE: dict[pa.DataType, type] = {pa.string(): str, pa.binary(): bytes, pa.int
 
 # A flow holds a table's lock for one batch; waiting longer than this means that something hangs.
 _LOCK_WAIT_S_MAX = 600.0
+_STOP_CHECK_S = 0.05
 
 
 class LiveTable(Writing):
@@ -94,6 +95,14 @@ class LiveTable(Writing):
             message = f"Table '{self.name}' is locked by another transaction."
             raise ConflictError("MP405", message, hint="Nothing was changed; try the transaction again.")
         self._owner = threading.get_ident()
+
+    def acquire_unless(self, stopping: threading.Event) -> bool:
+        """Take the lock when it is free, or give up when the store is closing."""
+        while not self._lock.acquire(timeout=_STOP_CHECK_S):
+            if stopping.is_set():
+                return False
+        self._owner = threading.get_ident()
+        return True
 
     def release(self) -> None:
         self._owner = None

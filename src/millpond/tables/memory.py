@@ -13,11 +13,13 @@ from millpond.contracts.table import BackendPlugin, Capabilities, TableSpec
 from millpond.errors import ConflictError, MillpondError, TableError
 from millpond.faults import reach
 from millpond.options import BOOLEAN, FOLDER, SIZE, Option, choice
+from millpond.tables.compaction import Compaction
 from millpond.tables.draft import Draft
 from millpond.tables.heap import Addition, Staged, Version, changed, compacted, empty_version, entries_of, staged
 from millpond.tables.history import Entry, History, renumbered
 from millpond.tables.index import Ids
 from millpond.tables.keys import key_columns
+from millpond.tables.rows import Urgency
 from millpond.tables.spill_files import SPILL, SpillFolder, temporary_root
 from millpond.tables.spilling import Spill
 
@@ -25,6 +27,8 @@ Clock = Callable[[], float]
 
 # Dead rows are dropped when they outnumber the live ones and there are enough of them to be worth it.
 _DEAD_MIN = 4096
+# When so many dead rows come to a live one the writer waits for the compaction, so that memory has a bound.
+_PATIENCE = 4
 _FULL_HINT = "Delete rows, raise 'max_memory', or let rows go to files with 'spill' = 'true'. Nothing was changed."
 # How many rows of a checkpoint are taken up at a time when they may spill.
 _LOADED_ROWS = 131_072
@@ -144,31 +148,40 @@ class MemoryRows:
         self.commits += 1
         return after
 
-    def compact(self) -> Version | None:
-        """The newest version in a new heap without its dead rows, or None while they are few."""
+    @property
+    def urgency(self) -> Urgency:
         version = self.current
         dead = version.rows - version.live
         if (dead <= version.live and not (dead and self._is_tight(version))) or dead < _DEAD_MIN:
+            return Urgency.NONE
+        return Urgency.NOW if dead > _PATIENCE * max(version.live, _DEAD_MIN) else Urgency.SOON
+
+    def compact(self) -> Version | None:
+        if self.urgency is Urgency.NONE:
             return None
         try:
-            fresh, numbers = self._compacted(version)
+            return self.begin_compaction().end()
         except MillpondError:
             # A disk that refuses is no failure of the commit that was made before; it is tried again after the next.
             return None
+
+    def begin_compaction(self) -> Compaction:
+        reach("compaction.begin")
+        version = self.current
+        fresh, numbers = compacted(version) if self._spill is None else compacted(version, self._spill.filtered)
+        return Compaction(self, version, fresh, numbers)
+
+    def adopt(self, fresh: Version, numbers: Ids) -> Version:
+        """Go on in a new heap. Readers of the old one notice nothing."""
+        fresh = fresh if self._spill is None else self._spill.fitted(fresh)
         reach("compaction.done")
+        version = self.current
         self.history.detach(version)
         version.heap.successor = (fresh.heap, numbers)
         self.history.start(fresh)
         self.compactions += 1
         self.current = fresh
         return fresh
-
-    def _compacted(self, version: Version) -> tuple[Version, Ids]:
-        reach("compaction.begin")
-        if self._spill is None:
-            return compacted(version)
-        fresh, numbers = compacted(version, self._spill.filtered)
-        return self._spill.fitted(fresh), numbers
 
     def _wanted_spill(self, spec: TableSpec) -> Spill | None:
         wanted, limit = spec.values.get("spill"), spec.values.get("max_memory")

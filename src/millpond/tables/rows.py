@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -10,6 +11,14 @@ from millpond.contracts.table import TableSpec
 from millpond.tables.draft import Base, Draft
 from millpond.tables.history import History
 from millpond.tables.index import Ids
+
+
+class Urgency(IntEnum):
+    """When a table must be compacted: not yet, beside the writer, or by the writer before anything else."""
+
+    NONE = 0
+    SOON = 1
+    NOW = 2
 
 
 class Prepared(Protocol):
@@ -26,6 +35,16 @@ class Prepared(Protocol):
     @property
     def vanished(self) -> Ids:
         """What the log must say is gone: rows that are not merely replaced under their key."""
+
+
+class Beside(Protocol):
+    """A compaction under way while the writer goes on."""
+
+    def follow(self) -> bool:
+        """Take over what commits did since; False when it is of no use any more."""
+
+    def end(self) -> Base | None:
+        """The version to publish, None when it came too late; called with the table's lock."""
 
 
 class TableRows(Protocol):
@@ -71,8 +90,15 @@ class TableRows(Protocol):
     def apply(self, prepared: Any) -> Base:
         """The next version, not yet visible to anyone; called when the log has it, so it must not be refused."""
 
+    @property
+    def urgency(self) -> Urgency:
+        """Whether there are rows to let go of; asked after every commit."""
+
     def compact(self) -> Base | None:
         """Let go of rows that nobody can see; a version to publish when that renumbers rows."""
+
+    def begin_compaction(self) -> Beside | None:
+        """The same beside the writer, without the table's lock; asked of tables whose urgency is SOON."""
 
     def drop(self) -> None:
         """The table is gone from the log: remove what is kept elsewhere."""

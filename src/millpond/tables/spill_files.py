@@ -8,6 +8,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import threading
 import weakref
 import zlib
 from collections.abc import Iterator
@@ -75,6 +76,8 @@ class SpillFolder:
         self._table = table
         self._path: Path | None = None
         self._guard = -1
+        # The writer of a table and its compaction may both be the first to spill.
+        self._making = threading.Lock()
         remove_abandoned(root)
 
     def write(self, batch: pa.RecordBatch) -> SpillFile:
@@ -97,12 +100,13 @@ class SpillFolder:
             self._path = None
 
     def _folder(self) -> Path:
-        if self._path is None:
-            try:
-                self._path, self._guard = self._make()
-            except OSError as error:
-                raise refused(_REFUSED, self.root, error) from error
-        return self._path
+        with self._making:
+            if self._path is None:
+                try:
+                    self._path, self._guard = self._make()
+                except OSError as error:
+                    raise refused(_REFUSED, self.root, error) from error
+            return self._path
 
     def _make(self) -> tuple[Path, int]:
         name = "".join(c if c.isalnum() else "_" for c in self._table)

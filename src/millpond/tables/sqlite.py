@@ -20,6 +20,7 @@ from millpond.tables.draft import Draft
 from millpond.tables.history import Entry, History
 from millpond.tables.index import Ids
 from millpond.tables.memory import Clock, conflict
+from millpond.tables.rows import Urgency
 from millpond.tables.sqlite_conditions import quoted
 from millpond.tables.sqlite_database import Database, close_database, open_database
 from millpond.tables.sqlite_values import sqlite_type, to_sqlite
@@ -141,9 +142,16 @@ class SqliteRows:
         self.commits += 1
         return after
 
+    @property
+    def urgency(self) -> Urgency:
+        return Urgency.NONE if self._dead < max(_DEAD_MIN, self.current.live) else Urgency.NOW
+
+    def begin_compaction(self) -> None:
+        """SQLite has one writer, and this would be another."""
+
     def compact(self) -> None:
         """Remove rows that no version that is being read can see."""
-        if self._dead < max(_DEAD_MIN, self.current.live):
+        if self.urgency is Urgency.NONE:
             return
         self.history.detach(self.current)
         self.history.start(self.current)

@@ -14,12 +14,13 @@ from millpond.contracts.table import BackendPlugin, Ending, Fallback, TableSpec,
 from millpond.errors import Problem, StateError, TableError
 from millpond.faults import reach
 from millpond.tables.backends import rows_of
+from millpond.tables.compaction import Compactor
 from millpond.tables.draft import Base, Draft
 from millpond.tables.durable import Folder, Recovered, TableState
 from millpond.tables.live import LiveTable
 from millpond.tables.memory import Clock
 from millpond.tables.records import encode_change, spec_as_json
-from millpond.tables.rows import Prepared, TableRows
+from millpond.tables.rows import Beside, Prepared, TableRows, Urgency
 from millpond.tables.transaction import TableTransaction
 from millpond.tables.uninterrupted import uninterrupted
 
@@ -57,6 +58,7 @@ class TableStore:
         self._next_table = recovered.next_table
         self._commit_lock = threading.Lock()
         self._interrupted = False
+        self._compactor = Compactor(self._compact_beside)
         self._by_name: dict[str, LiveTable] = {}
         for id_, rows in recovered.tables.items():
             table = self._live(id_, rows)
@@ -145,7 +147,11 @@ class TableStore:
             self._publish(prepared, puts, now)
             self._interrupted = False
         for table, _ in prepared:
-            self._compact(table)
+            urgency = table.rows.urgency
+            if urgency is Urgency.NOW:
+                self._compact(table)
+            elif urgency is Urgency.SOON:
+                self._compactor.ask(table)
         self._maintain()
 
     def _log_staged(
@@ -201,10 +207,15 @@ class TableStore:
             ]
             self._folder.write_checkpoint(states, values, next_table)
 
+    def compact(self) -> None:
+        """Return when no compaction is under way or due."""
+        self._compactor.wait()
+
     def bytes_on_disk(self, table: int) -> int:
         return 0 if self._folder is None else self._folder.bytes_of(table)
 
     def close(self) -> None:
+        self._compactor.close()
         for table in self._by_name.values():
             table.rows.close()
         if self._folder is not None:
@@ -263,12 +274,32 @@ class TableStore:
             raise StateError("MP810", message, hint="Start the app again: it goes on with that commit done.")
 
     def _compact(self, table: LiveTable) -> None:
-        """Drop dead rows when they are many; called with the table's lock held. Readers go on in the old heap."""
-        compacted = table.rows.compact()
-        if compacted is not None:
-            table.renew(compacted)
+        """Drop dead rows; called with the table's lock held. Readers go on in the old heap."""
+        self._renew(table, table.rows.compact())
+
+    def _compact_beside(self, table: LiveTable) -> None:
+        if table.rows.urgency is Urgency.NONE:
+            return
+        compaction = table.rows.begin_compaction()
+        if compaction is not None and compaction.follow():
+            self.end_compaction(table, compaction)
+
+    def end_compaction(self, table: LiveTable, compaction: Beside) -> None:
+        """Publish a table without its dead rows: the writer waits while the last commits are taken over, and nobody
+        else."""
+        if not table.acquire_unless(self._compactor.stopping):
+            return
+        try:
+            if table.id in self.published:
+                self._renew(table, compaction.end())
+        finally:
+            table.release()
+
+    def _renew(self, table: LiveTable, version: Base | None) -> None:
+        if version is not None:
+            table.renew(version)
             with self._commit_lock:
-                self.published = {**self.published, table.id: compacted}
+                self.published = {**self.published, table.id: version}
 
     def _append(self, header: Mapping[str, Any], blobs: Sequence[Any] = ()) -> None:
         self._check_sound()
