@@ -41,6 +41,19 @@ def make(tmp_path: Path, spark: Any) -> Any:
         each.stop()
 
 
+def test_figures_of_the_last_run_stay_when_the_app_is_opened_only_to_be_asked(make: Any) -> None:
+    app = make()
+    app.run_once()
+    for _ in range(2):
+        events, people = sorted(app.query("SHOW SOURCES").rows(), key=lambda row: str(row["name"]))
+        assert [(s["state"], s["health"], s["rows"], s["bad_records"]) for s in (events, people)] == [
+            ("stopped", "healthy", 3, 1),
+            ("stopped", "healthy", 3, 1),
+        ]
+        app.stop()
+        app = make()
+
+
 def test_every_source_table_flow_and_sink_tells_its_figures(make: Any) -> None:
     began = time.time()
     with make() as app:

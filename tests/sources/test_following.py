@@ -193,6 +193,21 @@ def test_a_csv_row_without_newline_is_taken_at_the_end_and_read_again_if_it_goes
     assert "is read again" in problem.message
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.csv", 'a\n1\n"2\n3\n'), ("a.jsonl", '{"a": 1}\n{"a": ')], ids=["csv", "jsonl"]
+)
+def test_a_record_that_has_no_end_is_told_when_nothing_more_is_waited_for(
+    follow: Any, data: Path, numbers: Any, name: str, text: str
+) -> None:
+    (data / name).write_text(text)
+    stream = follow(f"file://./{name}")
+    stream.poll(final=True)
+    assert numbers() == [[1]]
+    (problem,) = stream.problems()
+    assert (problem.code, str(problem.severity)) == ("MP504", "warning")
+    assert f"{name}' has no end" in problem.message
+
+
 @pytest.mark.parametrize("content", [lines(7, 8, 9), lines(7)], ids=["longer", "shorter"])
 def test_a_rewritten_file_is_read_again_with_a_warning(
     follow: Any, data: Path, clock: Clock, content: bytes, numbers: Any

@@ -29,7 +29,9 @@ def _rested(state: str) -> str:
 
 def with_last_known(progress: AppProgress, store: Store) -> AppProgress:
     """The figures of a stopped app, with what it was when it stopped."""
-    found = store.get(LAST) or {"tables": {}, "flows": [], "sources": []}
+    found = store.get(LAST)
+    if found is None:
+        return progress
     tables = tuple(replace(t, state=found["tables"].get(t.name.lower(), t.state)) for t in progress.tables)
     flows, sources = _read(FlowProgress, found["flows"]), _read(SourceProgress, found["sources"])
     return replace(progress, tables=tables, flows=flows, sources=sources)

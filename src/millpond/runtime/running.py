@@ -24,7 +24,7 @@ from millpond.runtime.context import Context
 from millpond.runtime.evaluate import spark_fallback
 from millpond.runtime.jars import session_conf
 from millpond.runtime.joining import relay_sinks
-from millpond.runtime.last import remember
+from millpond.runtime.last import remember, with_last_known
 from millpond.runtime.one_shots import OneShots
 from millpond.runtime.poller import Poller
 from millpond.runtime.preparing import Preparation
@@ -57,6 +57,8 @@ class Running:
         replan: Replan,
     ) -> None:
         self.state = "starting"
+        # An app may be opened only to ask or change its tables.
+        self._begun = False
         self._started_at = time.monotonic()
         self._session = session
         self._brought = session is not None
@@ -131,7 +133,7 @@ class Running:
     def start_up(self, *, drain: bool) -> None:
         """Load tables, run one-shot statements, let flows catch up one after another, then the late statements. With
         `drain` what hangs on a source that is not there is waited for, as long as that source is looked for."""
-        self.state = "loading"
+        self.state, self._begun = "loading", True
         self.start.load()
         self.state = "catching up"
         self.start.catch_up(drain=drain)
@@ -243,7 +245,7 @@ class Running:
 
     def close(self, *, stop_spark: bool) -> None:
         """Let go of tables and the state directory."""
-        if self.state == "stopping":
+        if self.state == "stopping" and self._begun:
             remember(self.context.store, self.progress())
         self.context.store.close()
         if stop_spark and self._session is not None:
@@ -252,9 +254,10 @@ class Running:
         self.state = "stopped"
 
     def progress(self) -> AppProgress:
-        """Figures of this moment."""
+        """Figures of this moment; of flows and sources that were not begun, those of the last run."""
         seconds = time.monotonic() - self._started_at
-        return progress_of(self.context, self.state, seconds, self.flows, self.loaders)
+        found = progress_of(self.context, self.state, seconds, self.flows, self.loaders)
+        return found if self._begun else with_last_known(found, self.context.store)
 
     def _answer(self, statement: Statement) -> pa.Table:
         return ask(statement, self.plan, self.context.store, self.progress())

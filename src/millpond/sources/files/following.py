@@ -26,7 +26,7 @@ from millpond.sources.files.contents import Chunk, Contents, Opening, cut_off
 from millpond.sources.files.formats import is_compressed
 from millpond.sources.files.letters import again, originals
 from millpond.sources.files.looking import Where, require, unreadable
-from millpond.sources.files.positions import HEAD_BYTES, Fate, Position, Positions, Seen, byte_at, head_of
+from millpond.sources.files.positions import HEAD_BYTES, Fate, Position, Positions, Seen, byte_at, has_text, head_of
 from millpond.sources.files.reading import Tail
 from millpond.sources.files.stillness import Clock, Stillness
 
@@ -202,6 +202,9 @@ class FileStream:
             raise unreadable(task.seen.path, error) from error
         self._bytes_read += task.seen.size if whole else 0
         batching.moved(replace(position, done=whole or position.done))
+        if self._final and not whole and not position.done and has_text(path, position.position):
+            hint = "Look for a quote or bracket that is never closed."
+            self._warn("MP504", f"The last record of '{path}' has no end: it is read when it has one.", hint)
 
     def _publish(self, positions: list[Position], kind: Kind) -> None:
         headers = [list(names) for names in self._contents.headers[self._headers_known :]]

@@ -159,6 +159,13 @@ def byte_at(path: Path, position: int) -> bytes:
         return file.read(1)
 
 
+def has_text(path: Path, position: int) -> bool:
+    """Whether more than blanks stands in a file behind a position."""
+    with path.open("rb") as file:
+        file.seek(position)
+        return bool(file.read(HEAD_BYTES).strip())
+
+
 def begins_alike(known: Position, path: Path) -> bool:
     """Whether a file starts with the bytes by which it is known."""
     return head_of(path, known.head_bytes) == (known.head, known.head_bytes)
