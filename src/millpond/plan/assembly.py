@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sqlglot import exp
+
 from millpond.plan.checks.subject import Subject
 from millpond.plan.context import Context, Planned
 from millpond.plan.flows import make_changes, make_flows, ordered
+from millpond.plan.hidden import with_hidden
 from millpond.plan.model import FlowPlan, OneShot, Plan, SinkPlan, SourcePlan, Step, TablePlan
 from millpond.plan.one_shots import make_one_shots
 from millpond.plan.transactions import blocks_of
@@ -57,10 +60,18 @@ def _subject(statements: tuple[Statement, ...], context: Context, flows: tuple[F
 
 
 def _used_hidden(steps: Iterable[Step], shots: Iterable[OneShot], context: Context) -> list[TablePlan]:
-    read = {a.table.lower() for s in steps for a in s.reads}
-    read |= {a.table.lower() for shot in shots for a in shot.reads}
-    read |= {a.table.lower() for table in context.tables.values() for a in table.reads}
-    return [plan for name, plan in context.hidden.items() if name in read]
+    """Those that are read, each with the hidden columns of its source that the queries name."""
+    named: dict[str, set[str]] = {}
+    readers: list[Step | OneShot | TablePlan] = [*steps, *shots, *context.tables.values()]
+    for reader in readers:
+        columns = {c.name.lower() for c in reader.query.find_all(exp.Column)} if reader.query is not None else set()
+        for access in reader.reads:
+            named.setdefault(access.table.lower(), set()).update(columns)
+    return [
+        with_hidden(plan, context.sources[plan.source].plan, named[name]) if plan.source is not None else plan
+        for name, plan in context.hidden.items()
+        if name in named
+    ]
 
 
 def _used_sources(flows: Iterable[FlowPlan], tables: Iterable[TablePlan], context: Context) -> tuple[SourcePlan, ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
+from dataclasses import replace
 
 import pyarrow as pa
 from sqlglot import exp
 
 from millpond.contracts.source import HIDDEN_KEY, HIDDEN_TIMESTAMP, IDENTITY
 from millpond.contracts.table import TableSpec
-from millpond.plan.model import BATCH, Step, StepKind, TableKind, TablePlan
+from millpond.plan.model import BATCH, SourcePlan, Step, StepKind, TableKind, TablePlan
 from millpond.plan.sources import Opened, short_hash
 from millpond.schema import Column, Schema
 
@@ -32,6 +33,18 @@ def hidden_table(opened: Opened) -> TablePlan:
         whole_batch(source.columns),
         watch=bool(source.spec.values.get("watch")),
     )
+
+
+def with_hidden(plan: TablePlan, source: SourcePlan, named: Set[str]) -> TablePlan:
+    """The table of a source with those of the source's hidden columns that queries name; the others would only make
+    it larger, and different whenever a file is written anew."""
+    added = [column for column in source.hidden if column.name.lower() in named]
+    if not added or source.columns is None:
+        return plan
+    schema = Schema((*plan.spec.schema.columns, *added), plan.spec.schema.key)
+    definition = short_hash(f"{source.id} {[str(c) for c in schema]}")
+    spec = replace(plan.spec, schema=schema)
+    return replace(plan, spec=spec, definition=definition, query=whole_batch(schema))
 
 
 def followed_table(opened: Opened) -> TablePlan:

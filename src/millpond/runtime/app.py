@@ -23,6 +23,7 @@ from millpond.errors import FlowError, InputError, MillpondError, NotYetError, R
 from millpond.plan.model import Plan
 from millpond.runtime.announcing import announce, publish
 from millpond.runtime.asking import ask
+from millpond.runtime.columns_found import recalled
 from millpond.runtime.defining import DEFINITIONS, define, portions
 from millpond.runtime.feeding import Feeder, feeder
 from millpond.runtime.planning import plan_file, plan_text
@@ -66,9 +67,11 @@ class App:
         if file is not None and sql is not None:
             raise SqlError("MP310", "An app is a file or a text, not both.", hint="Give one of file and sql.")
         self._variables = {**os.environ, **(variables or {})}
-        self._replan: Callable[[Mapping[str, Found]], Plan] = partial(_plan, file, sql or "", variables, settings)
+        self._replan: Callable[[Mapping[str, Found]], Plan] = partial(
+            _plan, file, sql or "", state, variables, settings
+        )
         self.plan = self._replan({})
-        self._state_path = state_of(Path(file), state, self.plan.settings) if file else Path(state) if state else None
+        self._state_path = _state_path(file, state, self.plan)
         self._temporary: Path | None = None
         self._session = spark
         self._accept = accept
@@ -322,7 +325,32 @@ class App:
         return asdict(self.replay_dead_letters(where, repair=repair))
 
 
+def _state_path(file: str | Path | None, state: str | Path | None, plan: Plan) -> Path | None:
+    return state_of(Path(file), state, plan.settings) if file else Path(state) if state else None
+
+
 def _plan(
+    file: str | Path | None,
+    sql: str,
+    state: str | Path | None,
+    variables: Mapping[str, str] | None,
+    settings: Mapping[str, str] | None,
+    found: Mapping[str, Found],
+) -> Plan:
+    make = partial(_made, file, sql, variables, settings)
+    plan = make(found)
+    path = _state_path(file, state, plan)
+    before = recalled(path, plan) if path is not None else {}
+    if before.keys() - found.keys():
+        plan = make({**before, **found})
+    if plan.errors:
+        raise InputError.of(plan.errors)
+    if plan.not_yet:
+        raise NotYetError.of(plan.not_yet)
+    return plan
+
+
+def _made(
     file: str | Path | None,
     sql: str,
     variables: Mapping[str, str] | None,
@@ -330,12 +358,6 @@ def _plan(
     found: Mapping[str, Found],
 ) -> Plan:
     if file is not None:
-        plan = plan_file(Path(file), variables=variables, settings=settings, found=found)
-    else:
-        read = load_settings(settings or {}, os.environ)
-        plan = plan_text(sql, variables=variables, settings=read, found=found)
-    if plan.errors:
-        raise InputError.of(plan.errors)
-    if plan.not_yet:
-        raise NotYetError.of(plan.not_yet)
-    return plan
+        return plan_file(Path(file), variables=variables, settings=settings, found=found)
+    read = load_settings(settings or {}, os.environ)
+    return plan_text(sql, variables=variables, settings=read, found=found)

@@ -111,13 +111,22 @@ def _table(plan: TablePlan, store: Store) -> TableChange:
     if found is None:
         return TableChange(plan.name, Change.NEW, place=plan.place, hidden=hidden)
     there = plan.name.lower() in {n.lower() for n in store.names()}
-    if there and found.meaning == plan.definition and found.kind == plan.kind:
+    if there and found.meaning == plan.definition and found.kind == plan.kind and not _has_other_columns(plan, store):
         return TableChange(plan.name, Change.KEPT, rows, place=plan.place, hidden=hidden)
     if plan.replaces:
         return TableChange(plan.name, Change.REPLACED, rows, place=plan.place)
     if found.kind in REBUILDABLE:
         return TableChange(plan.name, Change.REBUILT, rows, place=plan.place, hidden=hidden)
     return TableChange(plan.name, Change.CHANGED, rows, rows > 0, plan.place, hidden)
+
+
+def _has_other_columns(plan: TablePlan, store: Store) -> bool:
+    """Whether the files of a loaded table, or the tables of a view, have come to have other columns or types."""
+    now, before = plan.spec.schema, store.table(plan.name).schema
+    if plan.kind not in REBUILDABLE or not len(now):
+        return False
+    types = [c.type for c in before] if any(c.type is None for c in now) else [c.type for c in now]
+    return [c.name for c in now] != [c.name for c in before] or types != [c.type for c in before]
 
 
 def _rows(store: Store, name: str) -> int:

@@ -92,8 +92,13 @@ class Loader:
             self._become(READY)
         except Exception as error:
             self.error = translate(error, self.plan.place)
-            # What was loaded before stays usable, and says that it is not fresh.
-            self._become(STALE if before in (READY, STALE) else FAILED)
+            # What was loaded before, in an earlier run too, stays usable, and says that it is not fresh.
+            usable = before in (READY, STALE) or self._was_loaded()
+            self._become(STALE if usable else FAILED)
+
+    def _was_loaded(self) -> bool:
+        name = self.plan.name.lower()
+        return name not in self._context.held and self._context.store.get(LOAD + name) is not None
 
     def _open(self) -> bool:
         folder = self._context.state.load(self.plan.name)

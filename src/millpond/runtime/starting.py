@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import SparkSession
 
-from millpond.contracts.source import Found
+from millpond.contracts.source import Found, Mode
 from millpond.errors import MillpondError
 from millpond.plan.flows import writes
 from millpond.plan.model import FlowPlan, Plan, SourcePlan, TableKind
@@ -106,6 +106,7 @@ class Start:
         if self._begun and time.monotonic() - self._looked < REVISIT_S:
             return
         self._looked = time.monotonic()
+        self._keep_columns()
         seen = [self._sees(source) for source in self._unknown()]
         if not any(seen):
             return
@@ -132,19 +133,33 @@ class Start:
     def _sees(self, source: SourcePlan) -> bool:
         """Whether the columns of a source can be seen now."""
         plugin = find("source", source.type)
-        known = recall(self._context.store, source.id)
+        known = recall(self._context.state.path, source.id)
         if plugin.found_in is not None:
             readers = [f.reader for f in self.flows if f.source.id == source.id and f.reader is not None]
             found = known or (plugin.found_in(readers[0]) if readers else Found())
         elif plugin.sample is not None:
             found = known or plugin.sample(source.spec, self._spark())
         else:
-            return discover_local(plugin, source.spec).columns is not None
+            # Files that are there tell their columns again, so that a plan made now has them.
+            found = discover_local(plugin, source.spec)
+            if found.columns is not None or known is None:
+                return found.columns is not None
+            found = known
         if found.columns is not None:
             self._found[source.spec.id] = found
             if known is None:
-                remember(self._context.store, source.id, found)
+                remember(self._context.state.path, source.id, found)
         return found.columns is not None
+
+    def _keep_columns(self) -> None:
+        """Remember the columns that were found in files: a stream keeps those of its first start, a table that is
+        loaded from them has them when they are gone or empty."""
+        for source in self._context.plan.sources:
+            if source.columns is None or source.declared or find("source", source.type).discover is None:
+                continue
+            known = recall(self._context.state.path, source.id)
+            if known is None or (known.columns != source.columns and source.mode is not Mode.APPEND):
+                remember(self._context.state.path, source.id, Found(source.columns))
 
     def _spark(self) -> SparkSession:
         return self._context.spark()

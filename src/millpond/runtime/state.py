@@ -62,7 +62,7 @@ class StateFolder:
         """Called when its tables were opened: from now on they must be there."""
         if not self._begun:
             self._begun = True
-            _write_identity(self.path / IDENTITY, {"format": FORMAT, "app": self._app, BEGUN: True})
+            write_safely(self.path / IDENTITY, json.dumps({"format": FORMAT, "app": self._app, BEGUN: True}))
 
     def close(self) -> None:
         """Let go of the directory."""
@@ -137,7 +137,7 @@ def _identify(path: Path, app: str | None) -> tuple[str, bool]:
         if others:
             hint = "Give an empty or new directory with --state."
             raise StateError("MP802", f"{path} is not a state directory: it holds {sorted(others)[0]}.", hint=hint)
-        _write_identity(file, {"format": FORMAT, "app": app})
+        write_safely(file, json.dumps({"format": FORMAT, "app": app}))
         return app, False
     try:
         found = json.loads(file.read_text("utf-8"))
@@ -160,10 +160,11 @@ def _identify(path: Path, app: str | None) -> tuple[str, bool]:
     return app_found, begun
 
 
-def _write_identity(file: Path, identity: dict[str, object]) -> None:
+def write_safely(file: Path, text: str) -> None:
+    """Write a small file so that a crash leaves the old one or the new one."""
     temporary = file.with_suffix(".tmp")
     with open(temporary, "w", encoding="utf-8") as out:
-        json.dump(identity, out)
+        out.write(text)
         out.flush()
         os.fsync(out.fileno())
     os.replace(temporary, file)
