@@ -1,5 +1,8 @@
-"""The columns found in sources, kept in the state directory: a stream has the same at every start, and a topic or file
-that is empty or gone still has them. They lie beside the store, because a plan needs them before that is opened."""
+"""The columns found in sources, kept in the state directory.
+
+A stream has the same at every start, and a topic or file that is empty or gone still has them. They lie beside the
+store, because a plan needs them before that is opened.
+"""
 
 from __future__ import annotations
 
