@@ -13,20 +13,34 @@ from millpond.contracts.table import Table, TableSpec
 from millpond.plan.typed import with_type
 from millpond.plan.upserts import matches_by_key
 from millpond.runtime.matching import apply_rows, take_apart
+from millpond.runtime.matching_at_once import apply_at_once
 from millpond.schema import Column, Schema
 from millpond.sql.parser import parse_expression
 from millpond.tables.store import open_store
 
 SCHEMA = Schema((Column("k", pa.int32(), nullable=False), Column("g", pa.string()), Column("n", pa.int32())), ("k",))
 QUERY = exp.select("e.k", "e.g", "e.n").from_("e")
-KEYS, GROUPS = st.integers(0, 3), st.sampled_from([None, "a", "b"])
+KEYS, GROUPS = st.integers(0, 7), st.sampled_from([None, "a", "b"])
 ROWS = st.lists(st.tuples(KEYS, GROUPS, st.integers(0, 5)), max_size=8)
 CONDITIONS = {
     "t.g = e.g": lambda t, e: t[1] is not None and t[1] == e[1],
+    "e.g = t.g AND t.n = e.n": lambda t, e: t[1] is not None and t[1:] == e[1:],
+    "t.k = e.k AND t.g = e.g": lambda t, e: t[1] is not None and t[:2] == e[:2],
     "t.n < e.n AND t.g = e.g": lambda t, e: t[1] is not None and t[1] == e[1] and t[2] < e[2],
     "t.k = e.k": lambda t, e: t[0] == e[0],
     "e.n > t.n OR e.g IS NULL": lambda t, e: e[2] > t[2] or e[1] is None,
 }
+
+
+AT_ONCE = {text: "<" not in text and ">" not in text for text in CONDITIONS}
+
+
+def typed(text: str) -> tuple[exp.Select, exp.Expression]:
+    """The query and a condition with the types of their columns, as the planner writes them."""
+    query, condition = QUERY.copy(), parse_expression(text)
+    for column in [*condition.find_all(exp.Column), *query.find_all(exp.Column)]:
+        with_type(column, SCHEMA[column.name].type)
+    return query, condition
 
 
 def naive(rows: list[tuple[Any, ...]], events: list[tuple[Any, ...]], meets: Any) -> list[tuple[Any, ...]]:
@@ -36,7 +50,7 @@ def naive(rows: list[tuple[Any, ...]], events: list[tuple[Any, ...]], meets: Any
             rows = [(row[0], *event[1:]) if meets(row, event) else row for row in rows]
         elif all(row[0] != event[0] for row in rows):
             rows = [*rows, event]
-    return sorted(rows)
+    return sorted(rows, key=repr)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +61,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def content(table: Table) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())
+    return sorted((tuple(row.values()) for row in table.to_arrow().to_pylist()), key=repr)
 
 
 def as_arrow(rows: list[tuple[Any, ...]]) -> pa.Table:
@@ -60,7 +74,9 @@ def as_arrow(rows: list[tuple[Any, ...]]) -> pa.Table:
 def test_events_apply_one_at_a_time(table: Table, text: str, start: list[Any], events: list[Any]) -> None:
     rows = list({row[0]: row for row in start}.values())
     table.replace(as_arrow(rows))
-    matching = take_apart(QUERY, parse_expression(text), "t")
+    query, condition = typed(text)
+    matching = take_apart(query, condition, ("k", "g", "n"), table)
+    assert bool(matching.by) is AT_ONCE[text]
     arrived = as_arrow(events)
     for place, name in enumerate(matching.extra):
         column = matching.query.expressions[len(SCHEMA) + place].unalias().name
@@ -82,8 +98,28 @@ def test_matching_by_key_is_an_upsert(table: Table, start: list[Any], events: li
     [("t.k = e.k", True), ("e.k = t.k", True), ("t.k = e.n", False), ("t.k = e.k AND t.n = e.n", False)],
 )
 def test_only_the_key_compared_with_what_is_written_into_it_is_a_match_by_key(text: str, by_key: bool) -> None:
-    condition = parse_expression(text)
-    query = QUERY.copy()
-    for column in [*condition.find_all(exp.Column), *query.find_all(exp.Column)]:
-        with_type(column, pa.int32())
+    query, condition = typed(text)
     assert matches_by_key(query, condition, ("k", "g", "n"), "t", SCHEMA) is by_key
+
+
+UNKEYED = Schema((Column("g", pa.string()), Column("n", pa.int32())))
+
+
+@pytest.fixture(scope="module")
+def unkeyed(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    store = open_store(Path(tmp_path_factory.mktemp("store")))
+    yield store.create(TableSpec("t", UNKEYED))
+    store.close()
+
+
+@given(start=ROWS, events=ROWS)
+def test_without_a_key_all_rows_of_a_value_change(unkeyed: Table, start: list[Any], events: list[Any]) -> None:
+    unkeyed.replace(as_arrow(start).select(["g", "n"]))
+    assert apply_at_once(unkeyed, ("g",), as_arrow(events).select(["g", "n"]))
+    expected = [row[1:] for row in start]
+    for _, group, number in events:
+        if group in {g for g, _ in expected} - {None}:
+            expected = [(g, number if g == group else n) for g, n in expected]
+        else:
+            expected.append((group, number))
+    assert content(unkeyed) == sorted(expected, key=repr)

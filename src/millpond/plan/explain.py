@@ -24,7 +24,7 @@ from millpond.plan.model import (
     TableKind,
     TablePlan,
 )
-from millpond.plan.upserts import matches_by_key
+from millpond.plan.upserts import compared_columns, matches_by_key
 from millpond.schema import Schema, type_name
 
 # How a table gets its rows, said in a sentence.
@@ -178,8 +178,14 @@ def _matching(step: Step, plan: Plan) -> str:
     """How an UPSERT ... ON finds its rows."""
     table = plan.table(step.target)
     assert step.condition is not None
-    if table and matches_by_key(step.query, step.condition, step.columns, step.target, table.spec.schema):
-        return "ON compares the key: rows are matched by key, all at once"
+    found: tuple[str, ...] = ()
+    if table is not None:
+        schema = table.spec.schema
+        if matches_by_key(step.query, step.condition, step.columns, step.target, schema):
+            return "ON compares the key: rows are matched by key, all at once"
+        found = compared_columns(step.query, step.condition, step.columns, step.target, schema)
+    if found:
+        return f"rows are matched by {', '.join(found)}, all at once unless the table refuses one"
     return "rows are matched by ON, one event at a time"
 
 

@@ -62,7 +62,7 @@ def _upsert_on(work: Work, shot: OneShot, table: WriteTable) -> int:
     """Rows matched by a condition; the first that the table refuses fails the statement."""
     assert shot.query is not None
     assert shot.condition is not None
-    matching = take_apart(shot.query, shot.condition, table.name)
+    matching = take_apart(shot.query, shot.condition, shot.columns, table)
     names = [table.schema[name].name for name in shot.columns]
     rows = work.rows(matching.query).rename_columns([*names, *matching.extra])
     for error in apply_rows(table, matching, rows):

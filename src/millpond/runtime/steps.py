@@ -69,7 +69,9 @@ def _upsert(run: BatchRun, step: Step) -> None:
 def _upsert_on(run: BatchRun, step: Step, condition: exp.Expr) -> None:
     """Rows matched by a condition; what the table refuses goes to the dead letters."""
     table = run.work.table(step.target)
-    matching = take_apart(step.query, condition, step.target)
+    matching = run.work.memory.once(
+        "matching", step.query, lambda: take_apart(step.query, condition, step.columns, table)
+    )
     rows = _matched_rows(run, replace(step, query=matching.query), table.schema, matching.extra)
     refused = list(apply_rows(table, matching, rows.drop_columns([n for n in ORDER if n in rows.column_names])))
     errors = {i: error.problems[0] for i, error in enumerate(refused) if error is not None}
