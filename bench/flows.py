@@ -30,6 +30,9 @@ EVENTS = 1_000_000
 TABLE_ROWS = 100_000
 FILES = 8
 PATIENCE_S = 600.0
+# Flows side by side, as in plain_spark.py; how often something is sent to all at once, and then for how long by turns.
+COUNTS = (5, 10, 20, 40)
+BURSTS, SECONDS = 8, 6
 
 STREAM = (
     "CREATE STREAM events (id BIGINT, user_id STRING, symbol STRING, quantity INT, price DECIMAL(12,2), ts TIMESTAMP, "
@@ -160,14 +163,19 @@ def trigger_ms(progress: list[Any]) -> list[float]:
 
 def plain_spark(what: str, folder: Path, events: int) -> float:
     """The plain way, in a process of its own with Spark's default settings."""
+    found = run_plain(what, folder)[-1]
+    return events / found if what == "join" else found
+
+
+def run_plain(what: str, folder: Path) -> list[float]:
+    """What the plain way prints."""
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("plain_spark.py")), what, str(folder)],
         capture_output=True,
         text=True,
         check=True,
     )
-    found = float(done.stdout.strip().splitlines()[-1])
-    return events / found if what == "join" else found
+    return [float(word) for word in done.stdout.strip().splitlines()[-1].split()]
 
 
 def join_50k(bench: Bench) -> dict[str, float]:
@@ -252,37 +260,72 @@ def flat(bench: Bench) -> dict[str, float]:
     return figures
 
 
+def memory(bench: Bench) -> dict[str, float]:
+    """What the driver holds with a table of a million rows and a join with it that runs: Python, and Spark beside."""
+    rows, folder = bench.rows(1_000_000), bench.folder("memory")
+    out = "INSERT INTO 'file://./out' SELECT e.*, u.tier FROM events e JOIN users u ON u.user_id = e.user_id;\n"
+    app = bench.app(folder, STREAM + USERS + out)
+    before = _status("self", "VmRSS") / 1024
+    fill_users(app, rows)
+    table_bytes = app.table("users").stats().bytes_memory
+    app.start()
+    timed(app, folder, bench.rows(EVENTS // 5), rows)
+    held, peak = _status("self", "VmRSS") / 1024, _status("self", "VmHWM") / 1024
+    spark = _status(_jvm(), "VmRSS") / 1024
+    app.stop()
+    return {
+        "join_1m_table_mb": table_bytes / 1024 / 1024,
+        "join_1m_driver_mb": held - before,
+        "join_1m_driver_peak_mb": peak,
+        "join_1m_spark_mb": spark,
+    }
+
+
 def _all_did(app: mp.App, batches: int) -> bool:
     return all(flow.batches >= batches for flow in app.progress().flows)
 
 
 def many(bench: Bench) -> dict[str, float]:
-    """Many flows at once, each with a small source and one upsert into its own table: the median batch."""
-    figures = {}
-    for count in (5, 10, 20, 40):
-        folder = bench.folder(f"many{count}")
-        text = "".join(
-            f"CREATE STREAM s{i} (k INT, v INT) FROM 'memory://s{i}';\nCREATE TABLE t{i} (k INT PRIMARY KEY, v INT);\n"
-            f"INSERT INTO t{i} SELECT k, v FROM s{i};\n"
-            for i in range(count)
-        )
-        app = bench.app(folder, text)
-        threads, memory = _threads(), _memory_mb()
-        app.start()
-        feeds = [app.feed(f"memory://s{i}") for i in range(count)]
-        times = []
-        for number in range(6):
-            started = time.monotonic()
-            for feed in feeds:
-                feed.send([{"k": k, "v": number} for k in range(10)])
-            until(partial(_all_did, app, number + 1))
-            times.append((time.monotonic() - started) * 1000)
-        figures[f"flows_{count}_ms"] = statistics.median(times[1:])
-        figures["threads_per_flow"] = (_threads() - threads) / count
-        figures["memory_per_flow_mb"] = max(_memory_mb() - memory, 0.0) / count
-        app.stop()
-        figures[f"spark_flows_{count}_ms"] = plain_spark(f"many{count}", folder, 0)
-    return figures
+    """Many flows at once, each with a small source and one upsert into its own table: the median trigger where each is
+    sent something every second, as Spark's own source does, and the time until all have taken what is sent to all at
+    one moment."""
+    figures: dict[str, float] = {}
+    idle = _threads(), _memory_mb()
+    for count in COUNTS:
+        figures |= _side_by_side(bench, count, idle)
+        print(f"   {count} flows: {figures[f'flows_{count}_ms']:.0f} ms", file=sys.stderr, flush=True)
+    plain = run_plain("many", bench.folder("many"))
+    return figures | {f"spark_flows_{count}_ms": ms for count, ms in zip(COUNTS, plain, strict=True)}
+
+
+def _side_by_side(bench: Bench, count: int, idle: tuple[int, float]) -> dict[str, float]:
+    text = "".join(
+        f"CREATE STREAM s{i} (k INT, v INT) FROM 'memory://s{i}';\nCREATE TABLE t{i} (k INT PRIMARY KEY, v INT);\n"
+        f"INSERT INTO t{i} SELECT k, v FROM s{i};\n"
+        for i in range(count)
+    )
+    app = bench.app(bench.folder(f"many{count}"), text)
+    app.start()
+    app.wait_ready()
+    footprint = {
+        "threads_per_flow": (_threads() - idle[0]) / count,
+        "memory_per_flow_mb": (_memory_mb() - idle[1]) / count,
+    }
+    feeds = [app.feed(f"memory://s{i}") for i in range(count)]
+    times = []
+    for number in range(BURSTS):
+        started = time.monotonic()
+        for feed in feeds:
+            feed.send([{"k": k, "v": number} for k in range(10)])
+        until(partial(_all_did, app, number + 1))
+        times.append((time.monotonic() - started) * 1000)
+    for number in range(SECONDS * count):
+        feeds[number % count].send([{"k": k, "v": number} for k in range(10)])
+        time.sleep(1 / count)
+    paced = [ms for query in bench.spark.streams.active for ms in trigger_ms(query.recentProgress)[BURSTS:]]
+    app.stop()
+    figures = {f"flows_{count}_ms": statistics.median(paced), f"flows_{count}_burst_ms": statistics.median(times[2:])}
+    return figures | footprint
 
 
 def _jvm() -> int:
@@ -309,6 +352,7 @@ FIGURES: dict[str, Callable[[Bench], dict[str, float]]] = {
     "floor": floor,
     "changes": changes,
     "flat": flat,
+    "memory": memory,
     "many": many,
 }
 

@@ -16,6 +16,10 @@ _SLOTS_MIN = 1024
 _BUCKETS_PER_SLOT = 2
 # A quarter of the room stays free when the arrays grow for one large load.
 _SPARE_SHARE = 4
+# The upper bits of a product with the golden ratio spread the lower ones, which alone are too alike for like keys.
+_GOLDEN = 0x9E3779B97F4A7C15
+_WORD = 64
+_ALL = (1 << _WORD) - 1
 _HALF = 32
 _LOWER = (1 << _HALF) - 1
 
@@ -33,12 +37,18 @@ class Slots:
     row: Links
 
     @property
-    def mask(self) -> np.uint64:
-        return np.uint64(len(self.heads) - 1)
+    def _shift(self) -> int:
+        return _WORD + 1 - len(self.heads).bit_length()
+
+    def buckets(self, hashes: Words) -> Ids:
+        """The bucket of each hash."""
+        found = hashes * np.uint64(_GOLDEN)
+        found >>= np.uint64(self._shift)
+        return found.view(np.int64)
 
     def find(self, hashes: Words) -> Links:
         """The first slot with each hash, or -1."""
-        return self._walk(hashes, self.heads.take((hashes & self.mask).view(np.int64)))
+        return self._walk(hashes, self.heads.take(self.buckets(hashes)))
 
     def find_next(self, hashes: Words, slots: Links) -> Links:
         """The slot after `slots` with the same hash, or -1: for hashes that collide."""
@@ -46,7 +56,7 @@ class Slots:
 
     def find_one(self, hash_: int) -> Iterator[int]:
         """The slots with a hash, one after another."""
-        slot = self.heads.item(hash_ & (len(self.heads) - 1))
+        slot = self.heads.item((hash_ * _GOLDEN & _ALL) >> self._shift)
         while slot >= 0:
             if self.hashes.item(slot) == hash_:
                 yield slot
@@ -54,16 +64,16 @@ class Slots:
 
     def _walk(self, hashes: Words, slots: Links) -> Links:
         found = slots.copy()
-        open_ = np.flatnonzero(slots >= 0)
+        open_ = (slots >= 0).nonzero()[0]
         wanted = hashes
         if len(open_) < len(slots):
             slots, wanted = slots.take(open_), hashes.take(open_)
         while len(open_):
-            on = np.flatnonzero(self.hashes.take(slots) != wanted)
+            on = (self.hashes.take(slots) != wanted).nonzero()[0]
             open_, wanted = open_.take(on), wanted.take(on)
             slots = self.chain.take(slots.take(on))
             found[open_] = slots
-            there = np.flatnonzero(slots >= 0)
+            there = (slots >= 0).nonzero()[0]
             if len(there) < len(open_):
                 open_, wanted, slots = open_.take(there), wanted.take(there), slots.take(there)
         return found
@@ -138,11 +148,11 @@ def _link(slots: Slots, first: int, end: int) -> None:
     if first == end:
         return
     if end == first + 1:
-        bucket = slots.hashes[first] & slots.mask
+        bucket = slots.buckets(slots.hashes[first:end])[0]
         slots.chain[first] = slots.heads[bucket]
         slots.heads[bucket] = first
         return
-    buckets = slots.hashes[first:end] & slots.mask
+    buckets = slots.buckets(slots.hashes[first:end])
     order = np.argsort(buckets)
     sorted_buckets = buckets[order]
     new = (order + first).astype(np.int32)
