@@ -34,7 +34,7 @@ CODES: dict[str, str] = {
     "MP213": "A stream feeds itself",
     "MP214": "A table defined by a query cannot be changed by another statement",
     "MP215": "A stream stands where only a table can, or a table where only a stream can",
-    "MP216": "A join emits the unmatched rows of a table in every batch",
+    "MP216": "A join or UNION ALL emits rows of a table in every batch",
     "MP217": "A transaction is wrong here",
     "MP218": "Two streams are mixed in one statement",
     "MP219": "A function has no such name or takes other arguments",
@@ -44,7 +44,7 @@ CODES: dict[str, str] = {
     "MP223": "A statement cannot be changed back or does nothing",
     "MP224": "A subquery is wrong here",
     "MP225": "A default or constraint is wrong",
-    "MP226": "A hint names no table of the statement",
+    "MP226": "A hint does not exist or names no table of the statement",
     "MP228": "A name is reserved",
     # 3xx: options, settings, plug-ins
     "MP301": "An option has no such name",

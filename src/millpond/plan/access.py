@@ -11,6 +11,11 @@ from millpond.plan.lookups import Lookup, find_lookups
 from millpond.plan.model import Access, AccessKind
 
 HINTS = {"lookup": AccessKind.LOOKUP, "snapshot": AccessKind.SNAPSHOT}
+_SPARK_HINTS = """
+    BROADCAST BROADCASTJOIN MAPJOIN MERGE SHUFFLE_MERGE MERGEJOIN SHUFFLE_HASH SHUFFLE_REPLICATE_NL COALESCE REPARTITION
+    REPARTITION_BY_RANGE REBALANCE
+"""
+SPARK_HINTS = tuple(_SPARK_HINTS.split())
 
 
 def choose_access(bound: BoundQuery) -> tuple[Access, ...]:
@@ -69,6 +74,15 @@ def wrong_hints(select: BoundSelect) -> Iterator[tuple[exp.Expr, str]]:
         item = select.scope.item(name.name)
         if item is None or item.drivers:
             yield name, word
+
+
+def empty_hints(select: BoundSelect) -> Iterator[exp.Expr]:
+    """Hints that mean nothing: unknown ones, and those of ours that name no table."""
+    hint = select.node.args.get("hint")
+    for call in hint.expressions if hint is not None else ():
+        known = call.name.lower() in HINTS
+        if (known and not call.expressions) or not (known or call.name.upper() in SPARK_HINTS):
+            yield call
 
 
 def without_hints(query: exp.Query) -> exp.Query:

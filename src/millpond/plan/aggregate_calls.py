@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pyarrow as pa
 from sqlglot import exp
 
 from millpond.plan.functions import function_name
 from millpond.plan.running import BY_ORDER, OF_SETS, RUNNING, SYNONYMS
-from millpond.plan.typed import type_of
 from millpond.sql.spark import render
 
 # Their DISTINCT changes nothing.
@@ -64,16 +62,8 @@ def is_running(call: Call, *, session: bool) -> bool:
         return False
     if call.distinct and call.name not in _SAME_WHEN_DISTINCT:
         return False
-    if call.name in ("min", "max") and _is_nested(call.arguments):
-        # Only Spark knows which of two structs is the lesser one.
-        return False
     wanted = 2 if "{y}" in RUNNING[call.name].partials[0][0] else 1
     return len(call.arguments) == wanted or (call.name == "count" and len(call.arguments) > 1)
-
-
-def _is_nested(arguments: tuple[exp.Expr, ...]) -> bool:
-    found = type_of(arguments[0]) if arguments else None
-    return found is not None and pa.types.is_nested(found)
 
 
 def is_distinct_count(call: Call, *, session: bool) -> bool:

@@ -222,6 +222,8 @@ def _over_merged(expr: exp.Expr, by: dict[str, exp.Expr], kept: _Kept) -> exp.Ex
     """The expression with groups and aggregates replaced by columns of the merged row."""
 
     def replaced(node: exp.Expr) -> exp.Expr:
+        if _is_of_subquery(node):
+            return node
         for name, group in by.items():
             if node == group:
                 return with_type(exp.column(name, quoted=True), type_of(group))
@@ -233,6 +235,29 @@ def _over_merged(expr: exp.Expr, by: dict[str, exp.Expr], kept: _Kept) -> exp.Ex
         return node
 
     return as_expression(expr.copy().transform(replaced, copy=False))
+
+
+def _is_of_subquery(node: exp.Expr) -> bool:
+    """Whether a column or aggregate is one of a query inside the expression: what that query reads is not grouped
+    here, and an aggregate without columns, COUNT(*), is of the query it stands in."""
+    around = _queries_around(node)
+    own = {r.alias_or_name.lower() for query in around for r in _relations(query)}
+    columns = [c.table.lower() for c in node.find_all(exp.Column)]
+    return bool(around) and (not columns or any(table in own for table in columns))
+
+
+def _queries_around(node: exp.Expr) -> list[exp.Select]:
+    found: list[exp.Select] = []
+    parent = node.parent
+    while parent is not None:
+        found += [parent] if isinstance(parent, exp.Select) else []
+        parent = parent.parent
+    return found
+
+
+def _relations(query: exp.Select) -> list[exp.Expr]:
+    first = query.args.get("from_")
+    return [r.this for r in ([first] if first is not None else []) + (query.args.get("joins") or [])]
 
 
 def _rows_query(

@@ -79,7 +79,9 @@ class Binder:
         if with_ is None:
             return at
         ctes, kept = dict(at.ctes), []
-        for cte in with_.expressions:
+        for n, cte in enumerate(with_.expressions):
+            if cte.alias.lower() in {earlier.alias.lower() for earlier in with_.expressions[:n]}:
+                self.findings.error("MP205", f"WITH names '{cte.alias}' twice.", cte, "Give one of them another name.")
             bound = self.bind_query(cte.this, replace(at, ctes=ctes, inner=True))
             names = [i.name for i in cte.args["alias"].args.get("columns") or ()]
             if bound.drivers:

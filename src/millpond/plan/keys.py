@@ -39,6 +39,10 @@ def _written_key(statement: CreateTable, outputs: tuple[Output, ...], context: C
 def _group_key(statement: CreateTable, bound: BoundQuery, top: BoundSelect, context: Context) -> tuple[str, ...]:
     """The outputs that are the groups; over a stream each group must be among them."""
     assert bound.outputs is not None
+    group_by = top.node.args.get("group")
+    if group_by is not None and group_by.find(exp.Rollup, exp.Cube, exp.GroupingSets):
+        # The row of a subtotal has NULL where it is not grouped, as a NULL group has.
+        return _written_key(statement, bound.outputs, context)
     key: list[str] = []
     for group in top.groups:
         found = _window_outputs(bound.outputs) if isinstance(group, nodes.Window) else _equal(bound.outputs, group)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from millpond.errors import InputError
+from millpond.options import Option
 from millpond.plan.ownership import JOIN_OPTIONS
 from millpond.plan.typed import type_of
 from millpond.schema import type_name
@@ -52,8 +54,17 @@ def waits_of(query: exp.Query) -> tuple[Wait, ...]:
 
 def _wait(position: int, join: exp.Join) -> Wait:
     given = {e.name: e.value for e in nodes.join_options(join).entries}
-    values = {o.name: o.read(given.get(o.name, o.default or "")) for o in JOIN_OPTIONS if o.name.startswith("wait.")}
+    values = {o.name: _read(o, given.get(o.name)) for o in JOIN_OPTIONS if o.name.startswith("wait.")}
     return Wait(position, values["wait.timeout"], values["wait.max.rows"])
+
+
+def _read(option: Option, text: str | None) -> int:
+    """The value of an option; the default for one that cannot be read, which has been reported where it stands."""
+    default: int = option.read(option.default or "")
+    try:
+        return default if text is None else int(option.read(text))
+    except InputError:
+        return default
 
 
 def rewrite_missing(query: exp.Query) -> exp.Query:

@@ -103,6 +103,9 @@ def output_of(expr: exp.Expr) -> Output:
 
 def as_projection(output: Output) -> exp.Expr:
     """The output as it is written in the SELECT list, named."""
+    if isinstance(output.expr, exp.Subquery):
+        # sqlglot would name the subquery itself, which then equals no longer the same one in GROUP BY.
+        return exp.Alias(this=output.expr, alias=exp.to_identifier(output.name, quoted=True))
     return exp.alias_(output.expr, output.name, quoted=True, copy=False)
 
 

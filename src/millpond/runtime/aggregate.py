@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from decimal import localcontext
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -88,11 +90,34 @@ def _extreme(which: str) -> Callable[[pa.ChunkedArray, pa.ChunkedArray], pa.Chun
     def found(before: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
         if pa.types.is_floating(now.type):
             return _extreme_float(which, before, now)
+        if pa.types.is_nested(now.type):
+            return _extreme_nested(which, before, now)
         better = pc.less(now, before) if which == "min" else pc.greater(now, before)
         take_now = pc.or_kleene(pc.is_null(before), pc.fill_null(better, False))
         return pc.if_else(take_now, now, before)
 
     return found
+
+
+def _extreme_nested(which: str, before: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Arrow has no order for structs and arrays; Spark goes by their parts, one after another."""
+    choose = min if which == "min" else max
+    pairs = zip(before.to_pylist(), now.to_pylist(), strict=True)
+    found = [choose((v for v in pair if v is not None), key=_order, default=None) for pair in pairs]
+    return pa.chunked_array([pa.array(found, now.type)])
+
+
+def _order(value: Any) -> tuple[Any, ...]:
+    """A value as Spark orders it: NULL first, NaN last, text by its bytes, parts in their order."""
+    if value is None:
+        return (0,)
+    if isinstance(value, dict):
+        return (1, *map(_order, value.values()))
+    if isinstance(value, list):
+        return (1, *map(_order, value))
+    if isinstance(value, float):
+        return (2, 0.0) if math.isnan(value) else (1, value)
+    return (1, value.encode()) if isinstance(value, str) else (1, value)
 
 
 def _added(before: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:

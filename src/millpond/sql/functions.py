@@ -72,7 +72,8 @@ FUNCTIONS: dict[str, Builder] = {
 }
 FUNCTION_PARSERS: dict[str, Builder] = {name: SparkParser.FUNCTION_PARSERS[name] for name in _WORDED}
 NO_PAREN_FUNCTION_PARSERS: dict[str, Builder] = {
-    name: SparkParser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("ANY", "CASE", "IF")
+    **{name: SparkParser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("CASE", "IF")},
+    "ANY": lambda self: self.any_operand(),
 }
 
 # Every aggregate function of Spark that a stream or a table may be grouped with.

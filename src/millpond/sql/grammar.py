@@ -16,9 +16,12 @@ from millpond.sql.paths import take_path
 from millpond.sql.strictness import StrictParser
 from millpond.sql.tokens import HINT_END, URI
 from millpond.sql.with_options import sees_options, take_options
+from millpond.suggest import did_you_mean
 from millpond.units import parse_duration
 
 WINDOW_KINDS = {"TUMBLING": "TUMBLING", "SLIDING": "SLIDING", "HOPPING": "SLIDING", "SESSION": "SESSION"}
+
+LIKES = (TokenType.LIKE, TokenType.ILIKE)
 
 # 3L, 2.5BD: sqlglot reads these as casts.
 NUMBER_SUFFIXES = ("L", "S", "Y", "D", "F", "BD")
@@ -110,6 +113,23 @@ class Grammar(StrictParser):
         if tokens[0].token_type == TokenType.STRING:
             return " ".join(token.text for token in tokens)
         return self.source.code[tokens[0].start : tokens[-1].end + 1]
+
+    def any_operand(self) -> exp.Expr:
+        """What ANY is before: a subquery to compare with, patterns of LIKE, or the argument of the aggregate ANY(x)."""
+        token, before = self._prev, self._tokens[self._index - 2] if self._index > 1 else None
+        operand = self._parse_bitwise()
+        if isinstance(operand, exp.Subquery) and isinstance(operand.this, exp.Values):
+            operand.set("this", self._values_to_select(operand.this))
+        if isinstance(operand, exp.Paren) and (before is None or before.token_type not in LIKES):
+            return exp.Anonymous(this="ANY", expressions=[operand.this]).update_positions(token)
+        return exp.Any(this=operand).update_positions(token)
+
+    def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
+        found = super()._parse_in(this, alias)
+        values = found.expressions
+        if len(values) == 1 and isinstance(values[0], exp.Values):
+            return exp.In(this=found.this, query=exp.Subquery(this=self._values_to_select(values[0])))
+        return found
 
     def _parse_statement(self) -> exp.Expr | None:
         # sqlglot comes here for what follows WITH x AS (...), and for what stands in its brackets: only queries may.
@@ -209,6 +229,10 @@ class Grammar(StrictParser):
         if self._next.text.upper() in WINDOW_KINDS and self.sees_kind(TokenType.L_PAREN, ahead=2):
             self._advance()
             return "mp_window", self._stream_window(with_column=False)
+        if self.sees_kind(TokenType.L_PAREN, ahead=2):
+            self._advance()
+            hint = did_you_mean(self.here.text.upper(), WINDOW_KINDS) or f"There are {', '.join(WINDOW_KINDS)}."
+            self.refuse(f"There is no window {shown(self.here)}.", hint=hint)
         return "windows", self._parse_window_clause()
 
     def _parse_cube_or_rollup(self, with_prefix: bool = False) -> Any:

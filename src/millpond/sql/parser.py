@@ -191,7 +191,9 @@ def _refuse_leftovers(grammar: Grammar) -> None:
     if grammar.at_end:
         return
     token = grammar.here
-    words = [token.text, f"{grammar.before.text} {token.text}", grammar.before.text]
+    # A clause that is written right stands in the wrong place.
+    right = token.text.upper() in CLAUSES
+    words = [] if right else [token.text, f"{grammar.before.text} {token.text}", grammar.before.text]
     meant = next((found for word in words if (found := nearest(word, CLAUSES)) and found != word.upper()), None)
     hint = f"Did you mean {meant}?" if meant else "Remove it, or put a semicolon before it."
     grammar.refuse(f"{shown(token)} is left over: the statement had ended before it.", code="MP102", hint=hint)

@@ -11,15 +11,26 @@ from millpond.plan.bound import BoundSelect, Spot
 from millpond.plan.checks.subject import Subject
 from millpond.plan.context import Planned
 from millpond.plan.functions import aggregates_in, function_name, is_aggregate, is_ranking, parts
-from millpond.sql.statements import CreateStream
+from millpond.sql.statements import CreateStream, Update
 
 
 def check(subject: Subject) -> Iterator[Problem]:
+    yield from _in_set(subject)
     for planned, select in subject.selects():
         yield from _in_clauses(subject, select)
         yield from _nested(subject, select)
+        yield from _arguments(subject, select)
         yield from _rankings(subject, select)
         yield from _over_streams(subject, planned, select)
+
+
+def _in_set(subject: Subject) -> Iterator[Problem]:
+    for planned in subject.planned:
+        for _, value in planned.assignments if isinstance(planned.statement, Update) else ():
+            for call in aggregates_in(value):
+                message = f"The aggregate {function_name(_inner(call)).upper()} cannot stand in SET."
+                hint = "Aggregate in a subquery over a table: SET n = (SELECT COUNT(*) FROM ...)."
+                yield subject.problem("MP220", message, call, hint)
 
 
 def _in_clauses(subject: Subject, select: BoundSelect) -> Iterator[Problem]:
@@ -48,6 +59,18 @@ def _nested(subject: Subject, select: BoundSelect) -> Iterator[Problem]:
                     yield subject.problem(
                         "MP220", message, inner, "Compute the inner one in a table or subquery first."
                     )
+
+
+def _arguments(subject: Subject, select: BoundSelect) -> Iterator[Problem]:
+    """COUNT counts something, and only COUNT takes rows as they are."""
+    for call in (c for o in select.outputs or () for c in aggregates_in(o.expr)):
+        inner = _inner(call)
+        name = function_name(inner).upper()
+        arguments = list(inner.iter_expressions())
+        if name == "COUNT" and not arguments:
+            yield subject.problem("MP219", "COUNT needs something to count.", call, "Write COUNT(*).")
+        elif name != "COUNT" and any(isinstance(a, exp.Star) for a in arguments):
+            yield subject.problem("MP219", f"{name} cannot take *.", call, f"Name a column: {name}(column).")
 
 
 def _rankings(subject: Subject, select: BoundSelect) -> Iterator[Problem]:

@@ -1,16 +1,25 @@
-"""The hints LOOKUP and SNAPSHOT name tables of their query."""
+"""Hints exist, and LOOKUP and SNAPSHOT name tables of their query."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from millpond.errors import Problem
-from millpond.plan.access import wrong_hints
+from millpond.plan.access import HINTS, SPARK_HINTS, empty_hints, wrong_hints
 from millpond.plan.checks.subject import Subject
+from millpond.suggest import did_you_mean
 
 
 def check(subject: Subject) -> Iterator[Problem]:
     for _, select in subject.selects():
+        for call in empty_hints(select):
+            word = call.name.upper()
+            if word.lower() in HINTS:
+                yield subject.problem("MP226", f"The hint {word} names no table.", call, f"Write /*+ {word}(alias) */.")
+                continue
+            known = [*map(str.upper, HINTS), *SPARK_HINTS]
+            hint = did_you_mean(word, known) or "LOOKUP(alias) and SNAPSHOT(alias) say how a table is read."
+            yield subject.problem("MP226", f"There is no hint {word}.", call, hint)
         for name, word in wrong_hints(select):
             message = f"The hint {word} names '{name.name}', which is no table of this SELECT."
             tables = [i.alias for i in select.scope.items if not i.drivers and not i.alias.startswith("_")]

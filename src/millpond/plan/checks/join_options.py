@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyarrow as pa
 from sqlglot import exp
 
-from millpond.errors import Problem
+from millpond.errors import Problem, TableError
+from millpond.expressions.compile import NotCompilable, compile_expression
 from millpond.plan.absent import DEFAULTS
 from millpond.plan.bound import BoundSelect
 from millpond.plan.checks.subject import Subject
 from millpond.plan.columns import sentence
 from millpond.plan.context import Planned
 from millpond.plan.missing import policy_of
+from millpond.schema import Column, Schema, type_name
 from millpond.sql.nodes import join_options
 from millpond.sql.statements import OptionEntry
 from millpond.suggest import did_you_mean
@@ -75,11 +78,29 @@ def _join(subject: Subject, select: BoundSelect, join: exp.Join, planned: Planne
             hint = f"Add 'on.missing' = '{wanted}', or remove it."
             yield subject.problem("MP303", message, entry.place, hint)
         if entry.name.startswith("default.") and item is not None and item.columns is not None:
-            yield from _column(subject, entry, item.label, item.columns.names)
+            yield from _column(subject, entry, item.label, item.columns)
 
 
-def _column(subject: Subject, entry: OptionEntry, label: str, names: tuple[str, ...]) -> Iterator[Problem]:
+def _column(subject: Subject, entry: OptionEntry, label: str, columns: Schema) -> Iterator[Problem]:
     name = entry.name.removeprefix("default.")
-    if name not in {n.lower() for n in names}:
-        hint = did_you_mean(name, names) or f"There are: {', '.join(names)}."
+    if name not in columns:
+        hint = did_you_mean(name, columns.names) or f"There are: {', '.join(columns.names)}."
         yield subject.problem("MP202", f"{sentence(label)} has no column '{name}'.", entry.place, hint)
+    elif not _fits(entry.value, columns[name]):
+        kind = type_name(columns[name].type)
+        message = f"The default '{entry.value}' of '{name}' does not fit {kind}."
+        yield subject.problem("MP302", message, entry.value_place or entry.place, f"Write a value of type {kind}.")
+
+
+def _fits(text: str, column: Column) -> bool:
+    """Whether the text can be cast to the column's type; True where only Spark can tell."""
+    if column.type is None:
+        return True
+    cast = exp.cast(exp.Literal.string(text), type_name(column.type), dialect="spark")
+    try:
+        compile_expression(cast, Schema(())).evaluate(pa.RecordBatch.from_struct_array(pa.array([{}])))
+    except NotCompilable:
+        return True
+    except TableError:
+        return False
+    return True

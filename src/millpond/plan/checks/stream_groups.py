@@ -17,6 +17,11 @@ def check(subject: Subject) -> Iterator[Problem]:
     for planned, select in subject.selects():
         if not select.streams or any(d.startswith(CHANGES) for d in planned.drivers):
             continue
+        for pivot in (p for item in select.streams for p in item.node.args.get("pivots") or ()):
+            if not pivot.args.get("unpivot"):
+                message = "PIVOT cannot be kept over a stream: its columns are aggregates of all events."
+                hint = "Keep the groups in a table, and put PIVOT in a view over it."
+                yield subject.problem("MP220", message, subject.at(pivot, planned.statement.place), hint)
         group = select.node.args.get("group")
         sets = group.find(exp.Rollup, exp.Cube, exp.GroupingSets) if group is not None else None
         if sets is not None:
@@ -42,7 +47,20 @@ def _set_operation(subject: Subject, planned: Planned, operation: exp.SetOperati
         message = f"{word} cannot be kept over a stream: it compares all rows with all others."
         hint = f"Use LEFT {'SEMI' if word == 'INTERSECT' else 'ANTI'} JOIN with a table."
         yield subject.problem("MP220", message, planned.statement.place, hint)
+    elif (side := _table_side(operation)) is not None:
+        message = "This UNION ALL emits all rows of its tables in every batch."
+        hint = "Join the table, or insert its rows by a statement of their own, which runs once."
+        yield subject.warning("MP216", message, subject.at(side, planned.statement.place), hint)
     elif operation.args.get("distinct"):
         message = "UNION without ALL cannot stand inside a query over a stream."
         hint = "Write UNION ALL here, and SELECT DISTINCT around it."
         yield subject.problem("MP220", message, planned.statement.place, hint)
+
+
+def _table_side(operation: exp.SetOperation) -> exp.Expr | None:
+    """The side of UNION ALL that reads tables alone."""
+    if operation.args.get("distinct"):
+        return None
+    sides = (operation.left, operation.right)
+    of_stream = [any(t.name == BATCH for t in side.find_all(exp.Table)) for side in sides]
+    return next((s for s, streamed in zip(sides, of_stream, strict=True) if not streamed and any(of_stream)), None)

@@ -9,6 +9,7 @@ from sqlglot import exp
 from millpond.errors import Problem
 from millpond.plan.bound import BoundSelect
 from millpond.plan.checks.subject import Subject
+from millpond.plan.naming import counted
 
 RELATION_PLACES = (exp.From, exp.Join, exp.Subquery, exp.SetOperation, exp.CTE, exp.Lateral, exp.Exists)
 
@@ -18,7 +19,7 @@ def check(subject: Subject) -> Iterator[Problem]:
         wanted = _wanted(select.node)
         if wanted is None or select.outputs is None or len(select.outputs) == wanted:
             continue
-        message = f"This subquery yields {len(select.outputs)} columns, but {wanted} can stand here."
+        message = f"This subquery yields {counted(len(select.outputs), 'column')}, but {wanted} can stand here."
         yield subject.problem("MP224", message, _at(select), f"Select {'one column' if wanted == 1 else wanted}.")
 
 
@@ -34,7 +35,9 @@ def _wanted(node: exp.Expr) -> int | None:
         node, parent = parent, parent.parent
     if parent is None or isinstance(parent, RELATION_PLACES):
         return None
-    if isinstance(parent, exp.In):
+    if isinstance(parent, exp.Any | exp.All):
+        parent = parent.parent
+    if isinstance(parent, exp.In | exp.Binary):
         left = parent.this
         return len(left.expressions) if isinstance(left, exp.Tuple) else 1
     return 1

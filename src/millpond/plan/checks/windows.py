@@ -20,6 +20,7 @@ from millpond.sql.statements import CreateTable
 
 def check(subject: Subject) -> Iterator[Problem]:
     yield from _retention(subject)
+    yield from _late_rows(subject)
     for planned, select in subject.selects():
         windows = [g for g in select.groups if isinstance(g, nodes.Window)]
         if not windows:
@@ -47,6 +48,20 @@ def _retention(subject: Subject) -> Iterator[Problem]:
             message = f"'retention' needs a window over a stream with a watermark; table '{table.name}' has none."
             hint = "Remove it, or group by TUMBLING(ts, ...) over a stream declared with WATERMARK FOR ts."
             yield subject.problem("MP211", message, table.place, hint)
+
+
+def _late_rows(subject: Subject) -> Iterator[Problem]:
+    """'late.rows' of a statement is about its windows or the join of its streams."""
+    for planned in subject.planned:
+        group = getattr(planned.statement, "options", None)
+        entry = next((e for e in group.entries if e.name == "late.rows"), None) if group is not None else None
+        top = planned.bound.top if planned.bound is not None else None
+        if entry is None or top is None or not top.streams:
+            continue
+        if len(planned.drivers) < 2 and not any(isinstance(g, nodes.Window) for g in top.groups):
+            message = "'late.rows' does nothing here: only a window or a join of two streams has late rows."
+            hint = "Remove it, or group by TUMBLING(ts, ...)."
+            yield subject.problem("MP303", message, entry.place, hint)
 
 
 def _column(subject: Subject, window: nodes.Window, select: BoundSelect) -> Iterator[Problem]:
