@@ -8,7 +8,7 @@ import pytest
 
 from millpond.contracts.table import TableSpec
 from millpond.schema import Column, Schema
-from millpond.tables import hashing
+from millpond.tables import hashing, heap
 from millpond.tables.store import open_store
 
 SPEC = TableSpec("t", Schema.of([Column("k", pa.int64(), False), Column("v", pa.int64())], ["k"]), indexes=(("v",),))
@@ -57,3 +57,37 @@ def test_an_older_version_lacks_the_rows_that_were_appended_later() -> None:
     table.delete(keys=[0])
     assert table.snapshot(2).to_arrow().num_rows == 20
     assert table.snapshot(2).lookup([0, 10, 30], by="v").column("k").to_pylist() == list(range(20))
+
+
+@pytest.mark.parametrize("hash_bits", [64, 10])
+def test_many_keys_find_each_row_once_whatever_they_are(monkeypatch: pytest.MonkeyPatch, hash_bits: int) -> None:
+    """Absent and repeated ones, those of rows that were deleted or replaced, and keys whose hashes are the same."""
+    monkeypatch.setattr(heap, "_NEAR_ROWS", 0)
+    monkeypatch.setattr(heap, "_MANY_KEYS", 2)
+    keep = np.uint64((1 << hash_bits) - 1)
+    hash_columns = hashing.hash_columns
+    monkeypatch.setattr(hashing, "hash_columns", lambda columns: hash_columns(columns) & keep)
+    store = open_store(None)
+    table = store.create(TableSpec("t", Schema.of([Column("k", pa.string(), False), Column("n", pa.int64())], ["k"])))
+    held = {f"key-{n}": n for n in range(300)}
+    table.insert(pa.table({"k": list(held), "n": list(held.values())}))
+    random = np.random.default_rng(5)
+    absent = [f"none-{n}" for n in range(40)]
+
+    def check(asked: list[str]) -> None:
+        expected = sorted((k, held[k]) for k in set(asked) if k in held)
+        for found in (table.lookup(asked), store.begin().table("t").lookup(asked)):
+            assert sorted(zip(found["k"].to_pylist(), found["n"].to_pylist(), strict=True)) == expected
+
+    some = [f"key-{n}" for n in random.integers(0, 300, 100)]
+    for few in range(0, 100, 5):
+        check(some[few : few + 5])
+    check(some)
+    check([*some, *absent, *some[:10]])
+    check(absent)
+    gone, new = set(some[:5]), set(some[5:60]) - set(some[:5])
+    table.delete(keys=sorted(gone))
+    table.upsert([{"k": k, "n": -1} for k in sorted(new)])
+    held = {k: n for k, n in held.items() if k not in gone} | dict.fromkeys(new, -1)
+    check([*some, *absent])
+    check(some[60:])

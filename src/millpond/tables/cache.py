@@ -13,11 +13,12 @@ import numpy.typing as npt
 from millpond.contracts.table import BackendPlugin, Capabilities, TableSpec
 from millpond.options import DURATION, INTEGER, Option
 from millpond.tables.draft import Draft
-from millpond.tables.heap import Addition, Heap, Version, empty_version
+from millpond.tables.heap import Heap, Version, empty_version
 from millpond.tables.index import Ids, distinct
 from millpond.tables.keys import Keys
 from millpond.tables.memory import Clock, MemoryRows, Prepared
 from millpond.tables.rows import Urgency
+from millpond.tables.successor import Addition
 
 SIZE_MAX = 10_000
 

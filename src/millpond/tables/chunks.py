@@ -28,6 +28,9 @@ _WORDS_MAX = 4096
 _WORDS_SHARE = 0.25
 # Up to so many rows are encoded one by one, which is faster then.
 _FEW_ROWS = 4
+# So many batches of about one size are merged into one: with fewer, rows are copied more often; with more, a lookup has
+# to look into more of them.
+_MERGED_MIN = 4
 # Arrow's text columns hold at most 2 GiB; batches are not merged beyond this size.
 _MERGED_BYTES_MAX = 512 * 1024 * 1024
 
@@ -112,17 +115,12 @@ class Chunks:
         return pa.Table.from_arrays(columns, schema=schema)
 
     def appended(self, batch: pa.RecordBatch) -> Chunks:
-        """These rows and then the batch's; small batches are merged so that their number grows with the logarithm
-        of the rows, and so does the number of times that a row is copied."""
+        """These rows and then the batch's; several small batches are merged at a time, so that their number grows with
+        the logarithm of the rows, and so does the number of times that a row is copied."""
         grown = self if self.judged else self._judge(batch)
         grown, stored = grown._encode(batch)
         batches = [*grown.batches, stored]
-        first = len(batches) - 1
-        size = stored.num_rows
-        while first > len(grown.files) and batches[first - 1].num_rows <= 2 * size and _mergeable(batches[first - 1 :]):
-            first -= 1
-            size += batches[first].num_rows
-        if first < len(batches) - 1:
+        while (first := _first_merged(batches, len(grown.files))) < len(batches) - 1:
             batches[first:] = [pa.concat_batches(batches[first:])]
         return replace(grown, batches=tuple(batches))
 
@@ -206,12 +204,13 @@ class Chunks:
         chunks = self
         codes: dict[int, pa.Array] = {}
         for position, words in self.words.items():
-            words, column = _encoded(batch.column(position), words)
-            if len(words) > _WORDS_MAX:
+            grown, column = _encoded(batch.column(position), words)
+            if len(grown) > _WORDS_MAX:
                 chunks = chunks._plain(position)
-            else:
-                chunks = replace(chunks, words={**chunks.words, position: words})
-                codes[position] = column
+                continue
+            if grown is not words:
+                chunks = replace(chunks, words={**chunks.words, position: grown})
+            codes[position] = column
         columns = [codes.get(i, column) for i, column in enumerate(batch.columns)]
         return chunks, pa.RecordBatch.from_arrays(columns, names=self.schema.names)
 
@@ -272,6 +271,15 @@ def _in_order(columns: list[pa.Array], order: Ids) -> list[pa.Array]:
         return columns
     taken = pa.array(places)
     return [column.take(taken) for column in columns]
+
+
+def _first_merged(batches: Sequence[pa.RecordBatch], fixed: int) -> int:
+    """The first of the batches to merge with all that follow it; the last one when they are too few."""
+    last = len(batches) - 1
+    size_max, first = 2 * batches[last].num_rows, last
+    while first > fixed and batches[first - 1].num_rows <= size_max and _mergeable(batches[first - 1 :]):
+        first -= 1
+    return first if last - first >= _MERGED_MIN - 1 else last
 
 
 def _mergeable(batches: Sequence[pa.RecordBatch]) -> bool:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from millpond.errors import MillpondError
-from millpond.tables.heap import Addition, Version, no_rows, staged
+from millpond.tables.heap import Version, no_rows
 from millpond.tables.index import Ids
 from millpond.tables.keys import key_columns
+from millpond.tables.successor import Addition, staged
 
 if TYPE_CHECKING:
     from millpond.tables.live import LiveTable

@@ -12,10 +12,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.schema import Schema
-from millpond.tables.heap import Addition, Version, changed, empty_version, no_rows
+from millpond.tables.heap import Version, empty_version, no_rows
 from millpond.tables.index import Ids
 from millpond.tables.keys import Keys, key_columns
 from millpond.tables.shape import Row, RowShape
+from millpond.tables.successor import Addition, changed
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -12,11 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.errors import TableError
 from millpond.schema import Schema
 from millpond.tables import hashing
 from millpond.tables.chunks import Chunks
-from millpond.tables.hashing import Words, equal_rows
+from millpond.tables.hashing import equal_rows
 from millpond.tables.hot import HotRows
 from millpond.tables.index import (
     Ids,
@@ -25,14 +24,14 @@ from millpond.tables.index import (
     Run,
     Slots,
     distinct,
+    first_of_each,
     in_row_order,
-    renumbered_run,
     sorted_run,
     with_run,
 )
 from millpond.tables.keys import Keys, among, contiguous
 from millpond.tables.lazy import lazy
-from millpond.tables.shape import Row, RowShape, shape_of
+from millpond.tables.shape import Row, shape_of
 from millpond.tables.sides import side_by_side
 
 # The version in which a row that is still there died.
@@ -41,13 +40,13 @@ _CAPACITY_MIN = 1024
 _SPARE_SHARE = 4
 # The keys of so many rows stay in the processor's cache; those of more are read in the order of memory.
 _NEAR_ROWS = 50_000
+# From so many keys on a lookup fetches first and compares afterwards.
+_MANY_KEYS = 1024
 # So many rows that came one by one are kept as Python values, which take about so many bytes each.
 TAIL_ROWS_MAX = 512
 _VALUE_BYTES = 64
-_ROWS_MAX = int(np.iinfo(np.int32).max)
 
 Indexes = Mapping[tuple[int, ...], tuple[Run, ...]]
-Filter = Callable[[Chunks, npt.NDArray[np.bool_]], Chunks]
 
 
 class Heap:
@@ -156,7 +155,7 @@ class Version:
         shape, first = self.heap.shape, len(self.chunks)
         assert shape is not None
         batch = shape.batch(self.tail[: self.rows - first])
-        chunks, indexes = self.chunks.appended(batch), _with_runs(self.indexes, batch, first)
+        chunks, indexes = self.chunks.appended(batch), with_runs(self.indexes, batch, first)
         return Version(self.number, self.heap, chunks, self.rows, self.live, indexes, self.hidden)
 
     @property
@@ -215,6 +214,30 @@ class Version:
             entries[open_] = slots.find_next(keys.hashes[open_], entries[open_])
             open_ = open_[entries[open_] >= 0]
         return found
+
+    def fetch(self, keys: Keys) -> tuple[Ids, pa.Table] | None:
+        """The rows that have one of many keys, each once, in one pass over the columns: what is fetched is compared
+        with the keys. None when that is not how to do it, as there are few, or a hash has found a wrong or dead row."""
+        index = self.heap.index
+        if index is None or self.rows <= _NEAR_ROWS or len(keys) < _MANY_KEYS:
+            return None
+        slots = index.slots
+        entries = slots.find(keys.hashes)
+        there = np.flatnonzero(entries >= 0)
+        rows = self._visible(slots, entries.take(there))
+        if not len(rows) or rows.min() < 0:
+            return None
+        rows, places = in_row_order(rows)
+        first = first_of_each(rows)
+        ids, asked = rows[first], there.take(places)
+        # The first is done here and may itself share its work out; what another thread does must not.
+        table, given = side_by_side(
+            (partial(self.table, ids, range(len(self.schema))), partial(keys.taken, asked[first])), len(ids)
+        )
+        stored = [table.column(position).chunk(0) for position in self.heap.key]
+        if not equal_rows(given, stored).all() or not _same_as_before(keys, asked, first):
+            return None
+        return ids, table
 
     def locate_one(self, parts: tuple[Any, ...], hash_: int) -> int:
         """The row of one key of texts, bytes and whole numbers, or -1."""
@@ -297,31 +320,12 @@ class Version:
         return rows
 
 
-class Addition:
-    """Rows about to be appended, as a batch or, one alone, as Python values: `entries` are the slots of their keys,
-    -1 for keys that never had one."""
-
-    def __init__(self, schema: Schema, batch: pa.RecordBatch | None, keys: Keys | None = None) -> None:
-        self.schema = schema
-        self.keys = keys
-        self.count = 0 if batch is None else int(batch.num_rows)
-        self.one: Row | None = None
-        self.entries: Links | None = None
-        self._batch = batch
-        self._shape: RowShape | None = None
-
-    @classmethod
-    def of_one(cls, shape: RowShape, row: Row, key: Keys | None) -> Addition:
-        made = cls(shape.schema, None, key)
-        made._shape, made.one, made.count = shape, row, 1
-        return made
-
-    @property
-    def batch(self) -> pa.RecordBatch:
-        if self._batch is None:
-            one = self.one
-            self._batch = no_rows(self.schema) if self._shape is None or one is None else self._shape.batch([one])
-        return self._batch
+def _same_as_before(keys: Keys, asked: Ids, first: npt.NDArray[np.bool_]) -> bool:
+    """Whether each key that found the row of the key before it is the same as that key."""
+    again = np.flatnonzero(~first)
+    if not len(again):
+        return True
+    return bool(equal_rows(keys.taken(asked.take(again)), keys.taken(asked.take(again - 1))).all())
 
 
 def no_rows(schema: Schema) -> pa.RecordBatch:
@@ -337,147 +341,7 @@ def empty_version(schema: Schema, indexes: Sequence[tuple[str, ...]] = (), numbe
     return version
 
 
-def entries_of(version: Version, keys: Keys) -> Links:
-    """The slot of each key, whether its row is there or not; -1 for a key that never had one. For the writer only."""
-    assert version.heap.index is not None
-    slots = version.heap.index.slots
-    if keys.looked_up is not None and keys.looked_up[0] is version:
-        return keys.looked_up[1]
-    if keys.one is not None:
-        return np.array([_entry_of(version, slots, keys.one, keys.hash_of_one)], dtype=np.int32)
-    found = slots.find(keys.hashes)
-    open_ = np.flatnonzero(found >= 0)
-    while len(open_):
-        rows = slots.row[found[open_]].astype(np.int64)
-        same = equal_rows(keys.at(open_), version.columns(rows, version.heap.key))
-        open_ = open_[~same]
-        found[open_] = slots.find_next(keys.hashes[open_], found[open_])
-        open_ = open_[found[open_] >= 0]
-    return found
-
-
-def _entry_of(version: Version, slots: Slots, one: tuple[Any, ...], hash_: int) -> int:
-    for slot in slots.find_one(hash_):
-        if version.values(slots.row.item(slot), version.heap.key) == one:
-            return slot
-    return -1
-
-
-@dataclass(frozen=True)
-class Staged:
-    """A change with everything computed that could fail; nothing of it is in the heap yet."""
-
-    version: Version
-    removed: Ids
-    hashes: Words | None = None
-    entries: Links | None = None
-    one: Row | None = None
-
-    def apply(self) -> Version:
-        """Let it happen: mark the dead and point keys to their new rows. Readers of older versions notice nothing."""
-        after, heap = self.version, self.version.heap
-        heap.died[self.removed] = after.number
-        if self.one is not None:
-            after.tail.append(self.one)
-            assert len(after.chunks) + len(after.tail) == after.rows
-        if heap.index is not None and self.entries is not None and self.hashes is not None:
-            new = np.arange(after.rows - len(self.entries), after.rows)
-            _point(heap, heap.index, new, self.entries, self.hashes)
-        return after
-
-
-def staged(version: Version, removed: Ids, addition: Addition) -> Staged:
-    """The next version: rows removed, rows appended."""
-    heap, end = version.heap, version.rows + addition.count
-    if end >= _ROWS_MAX:
-        message = f"A memory table holds at most {_ROWS_MAX:,} rows."
-        raise TableError("MP406", message, hint="Delete rows, or use another backend.")
-    heap.reserve(end)
-    number, live = version.number + 1, version.live - len(removed) + addition.count
-    if not addition.count:
-        return Staged(replace(version, number=number, live=live), removed)
-    one = _alone(heap, addition)
-    if one is not None:
-        base = version.extended
-        after = Version(number, heap, base.chunks, end, live, base.indexes, tail=base.tail)
-    else:
-        base = version.settled
-        indexes = _with_runs(base.indexes, addition.batch, version.rows)
-        after = Version(number, heap, base.chunks.appended(addition.batch), end, live, indexes)
-    if addition.keys is None:
-        return Staged(after, removed, one=one)
-    entries = entries_of(version, addition.keys) if addition.entries is None else addition.entries
-    return Staged(after, removed, addition.keys.hashes, entries, one)
-
-
-def _alone(heap: Heap, addition: Addition) -> Row | None:
-    """The only new row as Python values, if it can be had so."""
-    if addition.one is not None or addition.count != 1 or heap.shape is None:
-        return addition.one
-    return heap.shape.row_of(addition.batch)
-
-
-def changed(version: Version, removed: Ids, addition: Addition) -> Version:
-    """The next version of a heap that nobody else changes."""
-    return staged(version, removed, addition).apply()
-
-
-def compacted(version: Version, filtered: Filter = Chunks.filtered) -> tuple[Version, Ids]:
-    """The same rows without the dead ones, in a new heap, and the new number of each old row (-1 for dead ones)."""
-    version = version.settled
-    ids = version.ids()
-    numbers = np.full(version.rows, -1, dtype=np.int64)
-    numbers[ids] = np.arange(len(ids))
-    chunks = version.chunks if version.mask is None else filtered(version.chunks, version.mask)
-    heap = Heap(version.schema, len(ids))
-    if heap.index is not None:
-        heap.index.add(_hashes_of(version, ids), numbers[ids])
-    indexes = {c: tuple(renumbered_run(r, numbers) for r in runs) for c, runs in version.indexes.items()}
-    return Version(version.number, heap, chunks, len(ids), len(ids), indexes), numbers
-
-
-def _hashes_of(version: Version, ids: Ids) -> Words:
-    """The key hashes of rows that are there in a version; a writer may be at work on later ones."""
-    index = version.heap.index
-    assert index is not None
-    # In this order: the slots have at least as many as are used, and what they point to has its predecessor.
-    used, slots = index.used, index.slots
-    rows = slots.row[:used].astype(np.int64)
-    before = version.heap.before
-    newer = np.flatnonzero(rows >= version.rows)
-    while len(newer):
-        rows[newer] = before[rows[newer]]
-        newer = newer[rows[newer] >= version.rows]
-    known = rows >= 0
-    hashes = np.empty(version.rows, dtype=np.uint64)
-    hashes[rows[known]] = slots.hashes[:used][known]
-    return hashes[ids]
-
-
-def _point(heap: Heap, index: KeyIndex, new: Ids, entries: Links, hashes: Words) -> None:
-    """Let the slots of keys point to their new rows, and these to the rows before them."""
-    if len(entries) == 1:
-        _point_one(heap, index, new, entries.item(0), hashes)
-        return
-    known = entries >= 0
-    if known.any():
-        slots = entries[known]
-        heap.before[new[known]] = index.slots.row[slots]
-        index.slots.row[slots] = new[known]
-    if not known.all():
-        index.add(hashes[~known], new[~known])
-
-
-def _point_one(heap: Heap, index: KeyIndex, new: Ids, entry: int, hashes: Words) -> None:
-    if entry < 0:
-        index.add(hashes, new)
-        return
-    row = new.item(0)
-    heap.before[row] = index.slots.row.item(entry)
-    index.slots.row[entry] = row
-
-
-def _with_runs(indexes: Indexes, batch: pa.RecordBatch, first_row: int) -> Indexes:
+def with_runs(indexes: Indexes, batch: pa.RecordBatch, first_row: int) -> Indexes:
     """The indexes with the rows of a batch."""
     return {columns: with_run(runs, _run(batch, columns, first_row)) for columns, runs in indexes.items()}
 

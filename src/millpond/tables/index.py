@@ -105,11 +105,14 @@ class KeyIndex:
 def distinct(ids: Ids) -> Ids:
     """The numbers ascending, each once; np.unique takes ten times as long."""
     ids = np.sort(ids)
-    if len(ids) < 2:
-        return ids
+    return ids if len(ids) < 2 else ids[first_of_each(ids)]
+
+
+def first_of_each(ids: Ids) -> npt.NDArray[np.bool_]:
+    """Which of ascending numbers are not the same as the one before."""
     first = np.ones(len(ids), dtype=np.bool_)
     np.not_equal(ids[1:], ids[:-1], out=first[1:])
-    return ids[first]
+    return first
 
 
 def in_row_order(rows: Ids) -> tuple[Ids, Ids]:

@@ -149,6 +149,10 @@ class LiveTable(Writing):
             return state.table(ids, range(len(self.schema)))
         return self._cache.table(state, ids)
 
+    def fetch(self, state: State, keys: Keys) -> tuple[Ids, pa.Table] | None:
+        """Rows of many keys at once, where nothing but the rows themselves must be asked."""
+        return state.fetch(keys) if self._cache is None and isinstance(state, Version) else None
+
     def prepare(self, draft: Draft) -> Prepared:
         """What the rows make of a draft; called with the lock held, `apply` follows or nothing."""
         # Row numbers say nothing to the cache if the table has been changed, and so perhaps renumbered, since.
@@ -227,6 +231,9 @@ class LiveTable(Writing):
 
     def _locate(self, state: State, keys: Keys) -> Ids:
         return self.located(state, keys)
+
+    def _fetch(self, state: State, keys: Keys) -> tuple[Ids, pa.Table] | None:
+        return self.fetch(state, keys)
 
     def _rows(self, state: State, ids: Ids) -> pa.Table:
         return self.read(state, ids)

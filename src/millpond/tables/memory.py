@@ -15,13 +15,14 @@ from millpond.faults import reach
 from millpond.options import BOOLEAN, FOLDER, SIZE, Option, choice
 from millpond.tables.compaction import Compaction
 from millpond.tables.draft import Draft
-from millpond.tables.heap import Addition, Staged, Version, changed, compacted, empty_version, entries_of, staged
+from millpond.tables.heap import Version, empty_version
 from millpond.tables.history import Entry, History, renumbered
 from millpond.tables.index import Ids
 from millpond.tables.keys import key_columns
 from millpond.tables.rows import Urgency
 from millpond.tables.spill_files import SPILL, SpillFolder, temporary_root
 from millpond.tables.spilling import Spill
+from millpond.tables.successor import Addition, Staged, changed, compacted, entries_of, staged
 
 Clock = Callable[[], float]
 

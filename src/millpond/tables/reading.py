@@ -39,6 +39,10 @@ class Reading:
         """The row of each key that a reader asks for, or -1."""
         return state.locate(keys)
 
+    def _fetch(self, state: State, keys: Keys) -> tuple[Ids, pa.Table] | None:
+        """Both at once for many keys, each row once; None when that is not to be had."""
+        return None
+
     def _rows(self, state: State, ids: Ids) -> pa.Table:
         """All columns of rows that a reader asks for by key."""
         return state.table(ids, range(len(self.schema)))
@@ -96,9 +100,14 @@ class Reading:
         return selection.aggregate(self.evaluator, expression, self._selected(condition, rest), own)
 
     def lookup(self, keys: KeysGiven, by: str | Sequence[str] | None = None) -> pa.Table:
-        state = self._state()
-        ids = self._lookup_ids(state, keys, by)
-        return self._rows(state, ids)
+        state, names = self._state(), self._by_columns(by)
+        wanted = self._keys(keys, names)
+        fetched = self._fetch(state, wanted) if names == self.schema.key else None
+        if fetched is not None:
+            ids, rows = fetched
+            self._note(state, ids, len(wanted))
+            return rows
+        return self._rows(state, self._found_ids(state, wanted, names))
 
     def scan(self, where: Any = None, batch_rows: int = 65_536) -> Iterator[pa.RecordBatch]:
         if batch_rows < 1:
@@ -127,7 +136,9 @@ class Reading:
 
     def _lookup_ids(self, state: State, keys: KeysGiven, by: str | Sequence[str] | None) -> Ids:
         names = self._by_columns(by)
-        wanted = self._keys(keys, names)
+        return self._found_ids(state, self._keys(keys, names), names)
+
+    def _found_ids(self, state: State, wanted: Keys, names: tuple[str, ...]) -> Ids:
         if names == self.schema.key:
             found = self._locate(state, wanted)
             ids = distinct(found[found >= 0])

@@ -155,6 +155,9 @@ class TransactionTable(Writing):
     def _locate(self, state: State, keys: Keys) -> Ids:
         return self._table.located(_unchanged(state), keys)
 
+    def _fetch(self, state: State, keys: Keys) -> tuple[Ids, pa.Table] | None:
+        return self._table.fetch(_unchanged(state), keys)
+
     def _rows(self, state: State, ids: Ids) -> pa.Table:
         return self._table.read(_unchanged(state), ids)
 
