@@ -25,6 +25,8 @@ from millpond.plan.model import (
 )
 from millpond.plan.windows import without_windows
 from millpond.registry import find
+from millpond.relational.answer import answered
+from millpond.relational.memory import Memory
 from millpond.runtime.access import Views, arrow_frame
 from millpond.runtime.batch import Batch
 from millpond.runtime.batch_run import BatchRun
@@ -36,12 +38,13 @@ from millpond.runtime.joining import joined_schema, side_schema
 from millpond.runtime.ledger import DEFINITION, LOAD, STATEMENTS, VIEW, Definition, forget_table
 from millpond.runtime.progress import MISSING, READY
 from millpond.runtime.relations import spark_text, tables_of
-from millpond.runtime.spark_errors import translate
+from millpond.runtime.spark_errors import too_far, translate
 from millpond.runtime.spark_types import from_spark_schema
 from millpond.runtime.steps import run_step
 from millpond.runtime.waiting import waiting_spec
 from millpond.runtime.work import Work
 from millpond.schema import Column, Schema
+from millpond.sql.correlation import far_column
 
 ORDER_COLUMNS = (Column(ORDER_MAJOR, pa.int64()), Column(ORDER_MINOR, pa.int64()))
 KEY_COLUMNS = (Column(DELETED, pa.bool_()), Column(IDENTITY, pa.binary()))
@@ -185,15 +188,18 @@ class Preparation:
 
     def _frame(self, query: exp.Query, batch: Schema | None) -> DataFrame:
         """A query over relations without rows."""
-        views: dict[str, str] = {}
+        relations: dict[str, pa.Table] = {}
         for name in tables_of(query):
             schema = batch if name == BATCH else self._context.store.table(name).schema
             assert schema is not None
-            views[name] = self._views.frame(name, self._empty(schema))
+            relations[name] = schema.arrow().empty_table()
+        if far_column(query) is not None:
+            found = answered(query, relations, Memory())
+            if found is None:
+                raise too_far(query)
+            return arrow_frame(self._views.session, found)
+        views = {n: self._views.frame(n, arrow_frame(self._views.session, rows)) for n, rows in relations.items()}
         return self._views.session.sql(spark_text(query, views))
-
-    def _empty(self, schema: Schema) -> DataFrame:
-        return arrow_frame(self._views.session, schema.arrow().empty_table())
 
 
 def is_held(context: Context, flow: FlowPlan) -> bool:

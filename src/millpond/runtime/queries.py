@@ -22,9 +22,10 @@ from millpond.runtime.access import Views
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
 from millpond.runtime.planning import plan_text, without_lines
 from millpond.runtime.relations import spark_text, tables_of
-from millpond.runtime.spark_errors import translate
+from millpond.runtime.spark_errors import too_far, translate
 from millpond.schema import Column, Schema, type_name
 from millpond.settings import Settings
+from millpond.sql.correlation import far_column
 from millpond.sql.statements import Describe, Explain, Select, Show
 
 
@@ -109,6 +110,8 @@ class Queries:
                 found = answered(query, tables, Memory())
                 if found is not None:
                     return found
+            if far_column(query) is not None:
+                raise too_far(query)
             views = {name: self._views.table(tx.table(name)) for name in names}
             try:
                 frame = self._views.session.sql(spark_text(query, views), args=list(parameters))

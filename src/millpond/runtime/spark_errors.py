@@ -6,10 +6,12 @@ import re
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from sqlglot import exp
 
 from millpond.errors import FlowError, MillpondError, Place, SinkError
 from millpond.plan.missing import FAILED as MISSING
 from millpond.redact import redact
+from millpond.sql.correlation import far_column
 
 # Spark's error class -> our code and sentence. Everything else is MP701 with Spark's first sentence.
 KNOWN = {
@@ -53,6 +55,19 @@ def translate(error: BaseException, place: Place | None = None) -> MillpondError
     told = _ADVICE.split(told)[0].strip()
     message = sentence if sentence and (code == "MP702" or told.startswith(sentence)) else f"{sentence} {told}".strip()
     return FlowError(code, redact(message)[:500], place=place, hint=HINTS[code])
+
+
+def too_far(query: exp.Expr) -> MillpondError:
+    """What to say of a subquery that looks further out than Spark can see, where Arrow cannot answer it either: because
+    of what else it asks, or because a row makes it fail."""
+    column = far_column(query)
+    name = f"{column.table}.{column.name}" if column is not None else ""
+    message = f"A subquery reads {name} of a query two around it, and cannot be answered as it stands."
+    hint = (
+        "Pass the column through the query between, or join its tables in one subquery. If it is answered otherwise, a "
+        "value fails: more than one row for a scalar subquery, a division by zero, an overflow."
+    )
+    return FlowError("MP224", message, hint=hint)
 
 
 def _text(error: BaseException) -> str:

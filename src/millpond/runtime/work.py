@@ -22,6 +22,11 @@ from millpond.runtime.context import Context
 from millpond.runtime.lookups import Lookups
 from millpond.runtime.refreshing import compute, follow
 from millpond.runtime.relations import ORDER, carry_order, spark_text, tables_of
+from millpond.runtime.spark_errors import too_far
+from millpond.sql.correlation import far_column
+
+# Each row of a batch is paired with what its subqueries find: so many rows are taken at once.
+ROWS_AT_ONCE = 200_000
 
 
 class Work:
@@ -124,8 +129,10 @@ class Work:
     def frame(
         self, query: exp.Query, batch: Relation | None = None, given: Mapping[str, pa.Table] | None = None
     ) -> DataFrame:
-        """A query as Spark runs it."""
+        """A query as Spark runs it; one that it cannot resolve is answered before."""
         query = self._present(query)
+        if self.memory.once("far", query, lambda: far_column(query)) is not None:
+            return self.in_spark(self._on_driver(query, batch, given))
         relations: dict[str, Relation] = {**(given or {}), **({BATCH: batch} if batch is not None else {})}
         frames = {name: self.in_spark(relation) for name, relation in relations.items()}
         self.refresh({n for n in tables_of(query) if n not in frames})
@@ -140,6 +147,18 @@ class Work:
             else:
                 views[name] = self.views.table(self.table(name), changed=name in self.changed)
         return self.views.session.sql(spark_text(query, views))
+
+    def _on_driver(self, query: exp.Query, batch: Relation | None, given: Mapping[str, pa.Table] | None) -> pa.Table:
+        """The rows of a query with a subquery that looks further out than Spark can see, whatever the batch's size;
+        MP224 where Arrow cannot tell them either."""
+        local = batch.toArrow() if isinstance(batch, DataFrame) else batch
+        pieces = [local]
+        if local is not None and carry_order(query) is not None:
+            pieces = [local.slice(n, ROWS_AT_ONCE) for n in range(0, max(local.num_rows, 1), ROWS_AT_ONCE)]
+        found = [self.answer(query, piece, given) for piece in pieces]
+        if any(rows is None for rows in found):
+            raise too_far(query)
+        return pa.concat_tables([rows for rows in found if rows is not None])
 
     def in_spark(self, relation: Relation) -> DataFrame:
         """Rows as a DataFrame; those of the driver go over once."""
