@@ -110,6 +110,7 @@ CODES: dict[str, str] = {
     "MP810": "A commit is in the log but not in the tables; a restart does it",
     "MP811": "A statement was added to a stream that has been read",
     "MP812": "A file of the state directory was missing and was made again",
+    "MP813": "A view or loaded table is defined otherwise and is made again",
     # 9xx: this installation
     "MP901": "This is understood but cannot run yet",
     "MP902": "Java is missing or too old",

@@ -125,13 +125,41 @@ def test_what_is_accepted_starts_anew_and_leaves_nothing_behind(edited: Edited) 
 
 def test_views_follow_their_definition_and_or_replace_and_drop_accept(edited: Edited) -> None:
     tiers = TIERS.replace("COUNT(*)", "COUNT(*) + 10")
-    edited.run(USERS, FILL, TRADES, BIG, TOTALS, tiers, OUT)
+    assert edited.run(USERS, FILL, TRADES, BIG, TOTALS, tiers, OUT) == ["MP813"], "that it is made again is told"
     assert edited.rows("SELECT n FROM tiers") == [{"n": 11}]
     replaced = TOTALS.replace("CREATE TABLE", "CREATE OR REPLACE TABLE").replace("DISTINCT price", "price")
     edited.trade("7")
     edited.run("DROP TABLE IF EXISTS users;", TRADES, BIG, replaced, OUT)
     assert edited.rows("SELECT n FROM totals") == [{"n": 1}]
     assert "users" not in {row["name"] for row in edited.rows("SHOW TABLES")}
+
+
+def test_rows_of_a_loaded_table_are_let_go_only_where_they_can_be_had_again(tmp_path: Path, spark: Any) -> None:
+    file, app = tmp_path / "tiers.csv", Edited(tmp_path, spark)
+    file.write_text("tier,bonus\nGOLD,5\n")
+    loaded = "CREATE TABLE tiers PRIMARY KEY (tier) AS SELECT * FROM 'file:tiers.csv';"
+    assert app.run(loaded) == []
+    with pytest.raises(StateError, match="MP806"):
+        app.run("CREATE TABLE tiers (tier STRING PRIMARY KEY, bonus BIGINT);")
+    file.rename(tmp_path / "elsewhere.csv")
+    with pytest.raises(StateError, match="MP806"):
+        app.run(loaded.replace("*", "tier, bonus * 2 AS bonus"))
+    (tmp_path / "elsewhere.csv").rename(file)
+    assert app.run(loaded.replace("*", "tier, bonus * 2 AS bonus")) == ["MP813"]
+    assert app.rows("SELECT bonus FROM tiers") == [{"bonus": 10}]
+
+
+def test_a_hint_changes_nothing_of_what_a_statement_means(edited: Edited) -> None:
+    joined = (
+        "INSERT INTO 'file:joined' SELECT tier, COUNT(*) AS n FROM trades JOIN users u USING (user_id) GROUP BY tier;"
+    )
+    edited.run(*FIRST, joined)
+    edited.trade("5")
+    assert edited.run(*FIRST, joined.replace("SELECT", "SELECT /*+ SNAPSHOT(u) */")) == []
+    assert [json.loads(line)["n"] for line in sink_lines(edited.folder / "joined")] == [1]
+    edited.trade("6")
+    assert edited.run(*FIRST, joined) == []
+    assert [json.loads(line)["n"] for line in sink_lines(edited.folder / "joined")] == [1, 2]
 
 
 def test_explain_tells_the_plan_while_the_app_runs(edited: Edited, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from millpond.plan.binder import Binder
 from millpond.plan.bound import BoundQuery
 from millpond.plan.context import Context, Planned
 from millpond.plan.declared import request_of
-from millpond.plan.meaning import meaning
+from millpond.plan.meaning import meaning, plain_text
 from millpond.plan.model import GROUPED, SinkPlan, StepKind, TableKind
 from millpond.plan.naming import counted, name_outputs, rename_outputs
 from millpond.plan.relations import StatementRelations
@@ -64,7 +64,7 @@ def plan_select(statement: Select, context: Context) -> Planned:
 
 def _groups_name(statement: Insert | Upsert | Select, bound: BoundQuery, context: Context) -> str:
     """Under which name the groups of a statement are kept: its meaning tells it from others, its number from equals."""
-    number = sum(1 for p in context.planned if p.statement.text == statement.text)
+    number = sum(1 for p in context.planned if plain_text(p.statement) == plain_text(statement))
     name = meaning(statement, statement.query, bound, context) if statement.query is not None else ""
     return f"{GROUPED}{name}" + (f"_{number + 1}" if number else "")
 

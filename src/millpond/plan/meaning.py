@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from sqlglot import exp
@@ -11,13 +12,20 @@ from millpond.plan.context import Context
 from millpond.plan.sources import short_hash
 from millpond.sql.statements import CreateStream, Statement
 
+HINT = re.compile(r"/\*\+.*?\*/ ?", re.DOTALL)
+
 
 def meaning(statement: Statement, query: exp.Query, bound: BoundQuery, context: Context) -> str:
     """Differs when the statement's text does, a stream that it is derived from, the source it reads, or the type of a
     declared column. Columns that were found do not count: they may be unknown at the start."""
     streams = sorted(set(_derived(query, context)))
     types = [f"{d}.{t}" for d in context.behind(bound.drivers) for t in _declared_types(d, bound.query, context)]
-    return short_hash(repr((statement.text, streams, bound.drivers, types)))
+    return short_hash(repr((plain_text(statement), streams, bound.drivers, types)))
+
+
+def plain_text(statement: Statement) -> str:
+    """A statement's text without its hints, which say how it runs and not what comes out."""
+    return HINT.sub("", statement.text)
 
 
 def _derived(query: exp.Query, context: Context) -> Iterator[str]:

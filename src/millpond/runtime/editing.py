@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from millpond.contracts.table import Store
 from millpond.errors import Place, Problem, Severity
+from millpond.plan.meaning import plain_text
 from millpond.plan.model import AWAITING, GROUPED, FlowPlan, OneShot, Plan, Step, TableKind, TablePlan
 from millpond.plan.sources import short_hash
 from millpond.runtime.ledger import DEFINITION, FLOW, ONCE, STATEMENTS, Definition, definition_of, flow_entry
@@ -76,13 +77,14 @@ class Difference:
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """MP811 for what was added to a stream that has been read."""
-        return tuple(_from_now_on(f, s) for f in self.flows if f.batch >= 0 for s in f.added)
+        """MP813 for what is made again, MP811 for what was added to a stream that has been read."""
+        again = [_made_again(t) for t in self.tables if t.change is Change.REBUILT and not t.hidden]
+        return (*again, *(_from_now_on(f, s) for f in self.flows if f.batch >= 0 for s in f.added))
 
 
 def difference(plan: Plan, store: Store) -> Difference:
     """How the file stands to what is there."""
-    tables = [_table(t, store) for t in plan.tables if t.kind is not TableKind.SYSTEM]
+    tables = [_table(t, plan, store) for t in plan.tables if t.kind is not TableKind.SYSTEM]
     flows = [_flow(f, store) for f in plan.flows]
     return Difference(
         (*tables, *_gone_tables(plan, store), *_gone_groups(plan, store)),
@@ -98,26 +100,36 @@ def statements_of(flow: FlowPlan) -> list[list[str]]:
 
 def _key(step: Step) -> str:
     assert step.statement is not None
-    return short_hash(step.statement.text)
+    return short_hash(plain_text(step.statement))
 
 
 def _called(step: Step) -> str:
     return f"{step.kind} {step.target}"
 
 
-def _table(plan: TablePlan, store: Store) -> TableChange:
-    found = definition_of(store.get(DEFINITION + plan.name.lower()))
-    rows, hidden = _rows(store, plan.name), plan.spec.hidden
+def _table(table: TablePlan, plan: Plan, store: Store) -> TableChange:
+    found = definition_of(store.get(DEFINITION + table.name.lower()))
+    rows, hidden = _rows(store, table.name), table.spec.hidden
     if found is None:
-        return TableChange(plan.name, Change.NEW, place=plan.place, hidden=hidden)
-    there = plan.name.lower() in {n.lower() for n in store.names()}
-    if there and found.meaning == plan.definition and found.kind == plan.kind and not _has_other_columns(plan, store):
-        return TableChange(plan.name, Change.KEPT, rows, place=plan.place, hidden=hidden)
-    if plan.replaces:
-        return TableChange(plan.name, Change.REPLACED, rows, place=plan.place)
-    if found.kind in REBUILDABLE:
-        return TableChange(plan.name, Change.REBUILT, rows, place=plan.place, hidden=hidden)
-    return TableChange(plan.name, Change.CHANGED, rows, rows > 0, plan.place, hidden)
+        return TableChange(table.name, Change.NEW, place=table.place, hidden=hidden)
+    there = table.name.lower() in {n.lower() for n in store.names()}
+    if (
+        there
+        and found.meaning == table.definition
+        and found.kind == table.kind
+        and not _has_other_columns(table, store)
+    ):
+        return TableChange(table.name, Change.KEPT, rows, place=table.place, hidden=hidden)
+    if table.replaces:
+        return TableChange(table.name, Change.REPLACED, rows, place=table.place)
+    if found.kind in REBUILDABLE and _can_be_had_again(table, plan):
+        return TableChange(table.name, Change.REBUILT, rows, place=table.place, hidden=hidden)
+    return TableChange(table.name, Change.CHANGED, rows, rows > 0, table.place, hidden)
+
+
+def _can_be_had_again(table: TablePlan, plan: Plan) -> bool:
+    """Whether the rows come from elsewhere still: not where a source has gone, whose columns nobody could see then."""
+    return table.kind in REBUILDABLE and (not table.source or plan.source(table.source).columns is not None)
 
 
 def _has_other_columns(plan: TablePlan, store: Store) -> bool:
@@ -195,7 +207,9 @@ def _shot(shot: OneShot, store: Store) -> ShotChange:
 
 def _loss(table: TableChange) -> Problem:
     if table.hidden:
-        message = f"What '{table.name}' keeps for a statement that was changed or removed would be lost"
+        waiting = table.name.lower().startswith(AWAITING)
+        kept = "the events that wait for a row" if waiting else "the groups that it has gathered"
+        message = f"A statement was changed or removed; {kept} would be lost"
     elif table.change is Change.CHANGED:
         message = f"The definition of the table '{table.name}' has changed; its rows would be lost"
     else:
@@ -205,6 +219,11 @@ def _loss(table: TableChange) -> Problem:
     return Problem(
         "MP806", f"{message} ({table.rows}).", table.place, f"Run with --accept to let them go, or {instead}."
     )
+
+
+def _made_again(table: TableChange) -> Problem:
+    message = f"'{table.name}' is defined otherwise now: it is made again from what it is defined by."
+    return Problem("MP813", message, table.place, "millpond explain --state DIR tells it before.", Severity.WARNING)
 
 
 def _from_now_on(flow: FlowChange, step: Step) -> Problem:

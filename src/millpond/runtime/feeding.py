@@ -32,7 +32,8 @@ class Feeder:
 
 def feeder(flows: Sequence[Flow], uri: str) -> Feeder:
     """The feeder of every flow that reads this URI; MP501 when there is none."""
-    fed = [flow for flow in flows if flow.source.type == MEMORY]
+    # The flow of a join is given its events by the flows of its streams.
+    fed = [flow for flow in flows if flow.source.type == MEMORY and flow.plan.join is None]
     wanted = [flow for flow in fed if flow.source.spec.uri.text == uri]
     if not wanted:
         hint = did_you_mean(uri, [flow.source.spec.uri.text for flow in fed]) or "Name it in a CREATE STREAM first."

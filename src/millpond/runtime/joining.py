@@ -22,6 +22,7 @@ from millpond.plan.stream_joins import PREFIXES
 from millpond.registry import find
 from millpond.runtime.access import arrow_frame
 from millpond.runtime.context import Context
+from millpond.runtime.dropping import Dropped
 from millpond.runtime.relations import ORDER, carry_order, spark_text
 from millpond.runtime.spark_types import from_spark_schema, to_spark_schema
 from millpond.schema import Column, Schema
@@ -86,10 +87,12 @@ class JoinReader:
         self._join: StreamJoin = flow.join
         self._folders = [_folder(context, flow, number) for number in (0, 1)]
         self._sides = sides
+        self._dropped = Dropped(flow)
 
     def stream(self, spark: SparkSession) -> DataFrame:
         for name, value in SETTINGS.items():
             spark.conf.set(name, value)
+        self._dropped.spark = spark
         left, right = (self._events(spark, number) for number in (0, 1))
         condition = f.expr(render(self._join.condition))
         return left.join(right, condition, "left_outer" if self._join.kind == "left" else "inner")
@@ -155,4 +158,4 @@ class JoinReader:
         return None
 
     def problems(self) -> list[Problem]:
-        return []
+        return self._dropped.look()
