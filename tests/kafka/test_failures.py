@@ -23,6 +23,11 @@ JAVA = "org.apache.kafka.common.errors."
             "MP508",
             "kafka://host:9092/topic",
         ),
+        (
+            f"{JAVA}IllegalSaslStateException: Unexpected handshake request with client mechanism PLAIN",
+            "MP508",
+            "leave 'kafka.security.protocol'",
+        ),
         (f"{JAVA}InvalidReplicationFactorException: Unable to replicate 3 times", "MP508", "'topic.replication'"),
     ],
 )

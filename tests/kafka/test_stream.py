@@ -70,3 +70,38 @@ def test_partitions_added_later_are_read_and_latest_loses_nothing_between_runs(
     orders.grow(2)
     orders.send({"id": 3}, partition=1)
     assert [r["id"] for r in run(sql, "SELECT id FROM seen ORDER BY id")] == [2, 3]
+
+
+def test_several_topics_and_a_pattern_are_one_stream_with_keys_and_headers(
+    topic: Callable[..., Any], run: Callable[..., Any]
+) -> None:
+    first, second = topic(), topic()
+    second.send(("k", {"id": 1}), headers=[("trace", b"old"), ("trace", b"new")])
+    first.send({"id": 2})
+    listed = f"'kafka://{first.brokers}/{second.name},{first.name}'"
+    sql = f"""
+        CREATE STREAM listed (id INT) FROM {listed};
+        CREATE STREAM matching (id INT) FROM 'kafka://{first.brokers}/({first.name}|{second.name})';
+        CREATE TABLE a (id INT, topic STRING, k STRING, trace STRING);
+        INSERT INTO a SELECT id, _source, CAST(_key AS STRING), CAST(_headers['trace'] AS STRING) FROM listed;
+        CREATE TABLE b (id INT); INSERT INTO b SELECT id FROM matching;
+    """
+    assert run(sql, "SELECT * FROM a") == [
+        {"id": 1, "topic": second.name, "k": "k", "trace": "new"},
+        {"id": 2, "topic": first.name, "k": None, "trace": None},
+    ]
+    assert sorted(r["id"] for r in run(sql, "SELECT id FROM b")) == [1, 2]
+
+
+def test_bad_records_of_a_batch_that_passes_once_are_dead_letters(
+    topic: Callable[..., Any], run: Callable[..., Any]
+) -> None:
+    orders, count = topic(2), 41_000
+    orders.send(*(b"x,y,z" if i in (7, count - 1) else b"%d,n" % i for i in range(count)))
+    sql = f"""
+        CREATE STREAM orders (id INT, name STRING) FROM {orders.uri} WITH ('format' = 'csv');
+        CREATE TABLE seen (id INT); INSERT INTO seen SELECT id FROM orders;
+    """
+    asked = "SELECT COUNT(*) AS n, SUM(id) AS total, (SELECT COUNT(*) FROM dead_letters) AS bad FROM seen"
+    total = sum(range(count)) - 7 - (count - 1)
+    assert run(sql, asked) == [{"n": count - 2, "total": total, "bad": 2}]

@@ -83,3 +83,16 @@ def test_what_a_derived_stream_or_a_join_makes_of_a_message_goes_with_it(
     assert app.query(ask).rows() == []
     assert app.query("SELECT * FROM all_tiers").rows() == [{"id": 3, "title": "Base"}]
     app.stop()
+
+
+def test_a_key_of_several_columns_is_an_object(topic: Callable[..., Any], run: Callable[..., Any]) -> None:
+    stock = topic()
+    stock.send(('{"shop": "a", "sku": 1}', {"shop": "a", "sku": 1, "n": 5}), ("b|2", {"shop": "b", "sku": 2, "n": 6}))
+    stock.send(('{"shop": "a", "sku": 1}', None), ("b|2", None))
+    sql = f"""
+        CREATE STREAM stock (shop STRING, sku INT, n INT) FROM {stock.uri};
+        CREATE TABLE kept PRIMARY KEY (shop, sku) AS SELECT * FROM stock;
+    """
+    assert run(sql, "SELECT * FROM kept") == [{"shop": "b", "sku": 2, "n": 6}]
+    reason = "column 'shop': the message key 'b|2' is no object with a STRING of that name"
+    assert run(sql, "SELECT reason FROM dead_letters") == [{"reason": reason}]

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from millpond.errors import MillpondError, SourceError
 from millpond.kafka.address import Address
+from millpond.kafka.reaching import listens
 from millpond.redact import redact
 
 # Words of Java's class names and messages -> our code. The first that is found decides, so the narrow ones stand first.
@@ -23,6 +24,8 @@ SORTS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "InvalidTopicException",
             "No resolvable bootstrap urls",
             "JaasConf",
+            "Unexpected handshake request",
+            "RecordTooLargeException",
             "Failed to create new KafkaAdminClient",
             "Failed to construct kafka",
         ),
@@ -44,6 +47,15 @@ CORRECTIONS = (
     ("ReplicationFactor", "Ask for at most as many as there are brokers, such as WITH ('topic.replication' = '1')."),
     ("InvalidPartitions", "Ask for at least one, such as WITH ('topic.partitions' = '6')."),
     ("InvalidTopic", "A topic's name has letters, digits, dots, underscores and hyphens only."),
+    (
+        "Unexpected handshake",
+        "These brokers ask for no such login: leave 'kafka.security.protocol' and 'kafka.sasl.*' out, or name their"
+        " port that does.",
+    ),
+    (
+        "RecordTooLarge",
+        "Allow it WITH ('kafka.max.request.size' = '8388608') and by the topic's max.message.bytes, or send less.",
+    ),
     ("bootstrap", "Correct the broker's name in the URI, kafka://host:9092/topic, or the setting kafka.brokers."),
     ("", "Correct the 'kafka.*' option that is named, WITH ('kafka.name' = 'value')."),
 )
@@ -55,26 +67,25 @@ def sort_of(text: str) -> str | None:
     return next((code for code, words in SORTS if any(word in text for word in words)), None)
 
 
-def missing(address: Address, partitions: int) -> SourceError:
-    """MP501 for a topic that is not there, with the two ways to get it and the one to wait for it."""
+def missing(address: Address, partitions: int, *, waits: bool = True) -> SourceError:
+    """MP501 for a topic that is not there, with the two ways to get it and, for who can, the one to wait for it."""
     topic = address.topics[0]
     command = CONSOLE.format(brokers=address.brokers, topic=topic, partitions=partitions)
     if address.pattern is not None:
         message = f"No topic at {address.brokers} matches '{topic}'."
         return SourceError("MP501", message, hint="Wait for one WITH ('topic.wait.timeout' = '60s').")
-    hint = (
-        f"Make it: {command} -- or let Millpond make it WITH ('topic.create.if.missing' = 'true')"
-        " -- or wait for it WITH ('topic.wait.timeout' = '60s')."
-    )
+    wait = " -- or wait for it WITH ('topic.wait.timeout' = '60s')" if waits else ""
+    hint = f"Make it: {command} -- or let Millpond make it WITH ('topic.create.if.missing' = 'true'){wait}."
     return SourceError("MP501", f"There is no topic '{address.shown}' at {address.brokers}.", hint=hint)
 
 
 def failure(address: Address, text: str) -> SourceError:
     """One of ours for what Kafka's client said."""
     code = sort_of(text) or "MP502"
+    if code == "MP506":
+        return unreachable(address)
     messages = {
         "MP501": (f"There is no topic '{address.shown}' at {address.brokers}.", missing(address, 6).hint),
-        "MP506": _unreachable(address),
         "MP511": (
             f"Messages of '{address.shown}' are gone that were not read yet.",
             "They were older than the topic's retention, or the topic was deleted and made anew. Start with a new state"
@@ -97,14 +108,13 @@ def failure(address: Address, text: str) -> SourceError:
 
 def unreachable(address: Address) -> SourceError:
     """MP506 for brokers that do not answer."""
-    message, hint = _unreachable(address)
-    return SourceError("MP506", message, hint=hint)
-
-
-def _unreachable(address: Address) -> tuple[str, str]:
+    if listens(address):
+        message = f"No broker answers at {address.brokers}, although something listens there."
+        hint = "See whether it is a Kafka broker, and whether 'kafka.security.protocol' is what it asks for."
+        return SourceError("MP506", message, hint=hint)
     place = address.brokers.split(",")[0].replace(":", " ")
     hint = f"Start it, or name another: kafka://host:9092/{address.topics[0]}; see whether it listens: nc -vz {place}"
-    return f"No broker answers at {address.brokers}.", hint
+    return SourceError("MP506", f"No broker answers at {address.brokers}.", hint=hint)
 
 
 def _reason(text: str) -> str:

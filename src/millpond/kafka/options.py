@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from millpond.options import BOOLEAN, FILE, INTEGER, TEXT, Option, choice
 
 BROKERS = Option(
@@ -36,3 +39,21 @@ CREATION = (
     ),
 )
 PASSED_ON = Option("kafka.*", TEXT, None, "Passed on to Kafka's client as it is.", secret=True)
+# What Spark's connector decides itself -> what to write instead.
+_NOT_PASSED_ON = {
+    "kafka.auto.offset.reset": "write 'auto.offset.reset'",
+    "kafka.enable.auto.commit": "offsets are in the state directory",
+    "kafka.key.deserializer": "write 'key.format'",
+    "kafka.value.deserializer": "write 'format'",
+    "kafka.key.serializer": "write 'key.format'",
+    "kafka.value.serializer": "write 'format'",
+    "kafka.interceptor.classes": "Spark takes none",
+}
+
+
+def not_passed_on(values: Mapping[str, Any]) -> str | None:
+    """What is wrong with an option that Kafka's client cannot be given, as a sentence."""
+    for name, instead in _NOT_PASSED_ON.items():
+        if name in values:
+            return f"'{name}' cannot be passed on: {instead}."
+    return None

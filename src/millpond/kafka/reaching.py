@@ -24,12 +24,17 @@ def places(brokers: str) -> list[tuple[str, int]]:
 
 def reachable(address: Address) -> bool:
     """False when nobody listens at any place; a name that does not resolve is left to Kafka's client to tell."""
+    return listens(address) is not False
+
+
+def listens(address: Address) -> bool | None:
+    """Whether anybody listens at any place; None when a name before it does not resolve."""
     for host, port in places(address.brokers):
         try:
             socket.create_connection((host, port), CONNECT_S).close()
             return True
         except socket.gaierror:
-            return True
+            return None
         except OSError:
             continue
     return False

@@ -48,8 +48,10 @@ def message_key(bound: BoundQuery, key: tuple[str, ...], context: Context) -> Me
         return MessageKey(columns, (), False) if plain else None
     if not columns and _multiplies(query):
         return None
-    if key and not named and len(key) == 1:
-        context.sources.hold_key(source, (behind[key[0]],))
+    # Several columns can be told in a key that is an object, and only a value with names can leave them to the key.
+    by_name = context.sources[source].plan.spec.values.get("format") == "json"
+    if key and not named and (len(key) == 1 or by_name):
+        context.sources.hold_key(source, tuple(behind[name] for name in key))
     held = columns or (IDENTITY,)
     return MessageKey(held, tuple(behind.get(c, c) for c in held), not plain)
 

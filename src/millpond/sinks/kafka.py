@@ -6,15 +6,16 @@ headers `millpond.flow`, `millpond.batch` and `millpond.row`, so that a reader c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
 from millpond.errors import MillpondError, SinkError
-from millpond.kafka.address import address_of, client_properties
+from millpond.kafka.address import Address, address_of, client_properties
 from millpond.kafka.avro import KEY, VALUE, lacking_schema
 from millpond.kafka.client import connected
-from millpond.kafka.failures import failure, sort_of
-from millpond.kafka.options import AVRO, BROKERS, CREATION, FORMAT, KEY_FORMAT, PASSED_ON
+from millpond.kafka.failures import failure, missing, sort_of
+from millpond.kafka.options import AVRO, BROKERS, CREATION, FORMAT, KEY_FORMAT, PASSED_ON, not_passed_on
 from millpond.options import DURATION, NAMES, SIZE, TEXT, Option, choice
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class KafkaSink:
         self._shape = self._shape or Shape(self._spec, self._address.topics[0])
         try:
             self._make_topic(rows)
-            count = send(rows, self._shape, mark, self._producer())
+            count = send(rows, self._shape, mark, producer_options(self._address, self._spec.values))
         except Exception as error:
             refused = self._refused(str(error)) if not isinstance(error, MillpondError) else None
             if refused is None:
@@ -76,17 +77,6 @@ class KafkaSink:
                 client.create(self._address.topics[0], values["topic.partitions"], values["topic.replication"])
         self._checked = True
 
-    def _producer(self) -> dict[str, str]:
-        values = self._spec.values
-        tuned = {
-            "acks": values["acks"],
-            "linger.ms": str(values["linger"] // 1000),
-            "batch.size": str(values["batch.size"]),
-            "max.block.ms": str(BLOCK_MS),
-        }
-        client = {**tuned, **client_properties(self._address, values)}
-        return {"topic": self._address.topics[0], **{f"kafka.{name}": value for name, value in client.items()}}
-
     def _refused(self, text: str) -> SinkError | None:
         """What Kafka refused as ours; None for what the query did wrong."""
         if sort_of(text) is None:
@@ -94,6 +84,8 @@ class KafkaSink:
         if "not present in metadata" in text:
             text = "UnknownTopicOrPartitionException"
         told = failure(self._address, text).problems[0]
+        if told.code == "MP501":
+            told = missing(self._address, self._spec.values["topic.partitions"], waits=False).problems[0]
         code = "MP602" if told.code == "MP506" else "MP601"
         return SinkError(code, f"{self._spec.shown} cannot be written. {told.message}", hint=told.hint)
 
@@ -107,6 +99,18 @@ class KafkaSink:
         return self._rows
 
 
+def producer_options(address: Address, values: Mapping[str, Any]) -> dict[str, str]:
+    """What Spark's writer is told; the `kafka.*` options win."""
+    tuned = {
+        "acks": values["acks"],
+        "linger.ms": str(values["linger"] // 1000),
+        "batch.size": str(values["batch.size"]),
+        "max.block.ms": str(BLOCK_MS),
+    }
+    client = {**tuned, **client_properties(address, values)}
+    return {"topic": address.topics[0], **{f"kafka.{name}": value for name, value in client.items()}}
+
+
 def open_sink(spec: SinkSpec) -> Sink:
     return KafkaSink(spec)
 
@@ -118,7 +122,11 @@ def validate(spec: SinkSpec) -> str | None:
         return "A Kafka URI names a topic, such as kafka://localhost:9092/enriched."
     if len(address.topics) > 1 or address.pattern is not None:
         return "A Kafka sink is one topic; a list or a pattern names several."
-    return lacking_schema(spec.values, "format", VALUE) or lacking_schema(spec.values, "key.format", KEY)
+    return (
+        not_passed_on(spec.values)
+        or lacking_schema(spec.values, "format", VALUE)
+        or lacking_schema(spec.values, "key.format", KEY)
+    )
 
 
 PLUGIN = SinkPlugin(name="kafka", options=OPTIONS, guarantee="at least once", open=open_sink, validate=validate)

@@ -28,8 +28,9 @@ from millpond.kafka.address import address_of
 from millpond.kafka.avro import KEY, VALUE, lacking_schema
 from millpond.kafka.failures import failure as told_failure
 from millpond.kafka.failures import sort_of
-from millpond.kafka.options import AVRO, BROKERS, CREATION, FORMAT, KEY_FORMAT, PASSED_ON
+from millpond.kafka.options import AVRO, BROKERS, CREATION, FORMAT, KEY_FORMAT, PASSED_ON, not_passed_on
 from millpond.options import DURATION, INTEGER, NAMES, NUMBER, TEXT, Kind, Option, choice
+from millpond.sources.topics.starting import read_offsets
 from millpond.units import parse_duration
 
 if TYPE_CHECKING:
@@ -106,7 +107,15 @@ def validate(spec: SourceSpec) -> str | None:
     topic = (spec.uri.path or spec.uri.hosts).strip("/")
     if not topic:
         return "A Kafka URI names a topic, such as kafka://localhost:9092/trades."
-    return lacking_schema(spec.values, "format", VALUE) or lacking_schema(spec.values, "key.format", KEY)
+    if spec.values.get("starting.offsets"):
+        read_offsets(spec.values["starting.offsets"], (topic,))
+    if spec.values.get("max.rows.per.batch") == 0:
+        return "A batch has at least one row: 'max.rows.per.batch' cannot be 0."
+    return (
+        not_passed_on(spec.values)
+        or lacking_schema(spec.values, "format", VALUE)
+        or lacking_schema(spec.values, "key.format", KEY)
+    )
 
 
 def open_stream(spec: SourceSpec, folder: Path) -> StreamReader:

@@ -199,12 +199,14 @@ def _wrong_keys(keys: tuple[Column, ...], spec: SourceSpec) -> list[SparkColumn]
     """Why a key does not fit its column: only asked where the message has no value of its own. An Avro key that cannot
     be read is told before."""
     wrong = []
+    is_object = len(keys) > 1 or spec.values["key.format"] != "raw"
     for column in keys:
+        lacks = f"' is no object with a {type_name(column.type)} of that name"
         lacking = F.col(DELETED) & _from_key(column, spec).isNull()
         reason = F.concat(
             F.lit(f"column '{column.name}': the message key '"),
             F.coalesce(F.col(_KEY_TEXT), F.hex(HIDDEN_KEY.name), F.lit("")),
-            F.lit(f"' is not {type_name(column.type)}"),
+            F.lit(lacks if is_object else f"' is not {type_name(column.type)}"),
         )
         wrong.append(F.when(lacking, reason))
     return wrong

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.errors import SourceError
 from millpond.kafka.address import Address
 from millpond.kafka.client import connected
+from millpond.sources.topics.identity import Identity
 from millpond.sources.topics.sizes import Offsets, committed_offsets
 
 if TYPE_CHECKING:
@@ -19,14 +20,15 @@ if TYPE_CHECKING:
 INTERVAL_S = 1.0
 # Without `look` for so long the thread ends: the flow was stopped.
 WANTED_S = 10.0
-MISSING = "MP501"
+MISSING, ANOTHER = "MP501", "MP511"
 
 
 class Reach:
     """`look` says that somebody is interested; `lag` and `away` may be read by any thread."""
 
-    def __init__(self, address: Address, values: Mapping[str, Any], checkpoint: Path) -> None:
+    def __init__(self, address: Address, values: Mapping[str, Any], checkpoint: Path, identity: Identity) -> None:
         self._address, self._values, self._checkpoint = address, values, checkpoint
+        self._identity = identity
         self._looked = 0.0
         self._ends: Offsets | None = None
         self._starts: Offsets = {}
@@ -47,6 +49,7 @@ class Reach:
                 with connected(spark, self._address, self._values) as client:
                     self._starts = client.ends(topics, earliest=True)
                     while time.monotonic() - self._looked < WANTED_S:
+                        self._identity.require(client.ids(topics), committed_offsets(self._checkpoint))
                         self._ends, self.away = client.ends(topics), None
                         time.sleep(INTERVAL_S)
             except SourceError as error:
@@ -56,8 +59,11 @@ class Reach:
                 time.sleep(INTERVAL_S)
 
     def gone(self, limit_s: float) -> SourceError | None:
-        """MP501 for topics that have been missing for longer than a limit: Spark would look for them for minutes."""
+        """MP501 for topics that have been missing for longer than a limit: Spark would look for them for minutes; MP511
+        for one that is another now."""
         error = self.away
+        if error is not None and error.code == ANOTHER:
+            return error
         is_missing = error is not None and error.code == MISSING
         return error if is_missing and time.monotonic() - self._away_since >= limit_s else None
 

@@ -34,14 +34,30 @@ def _first(client: Client, topics: tuple[str, ...], values: Mapping[str, Any]) -
     offsets: Offsets = client.ends(topics) if values["auto.offset.reset"] == LATEST else {}
     if not values["starting.offsets"]:
         return offsets
-    for topic, places in read_offsets(values["starting.offsets"], topics).items():
+    named, ends = read_offsets(values["starting.offsets"], topics), client.ends(topics)
+    _require_there(named, client.ends(topics, earliest=True), ends)
+    for topic, places in named.items():
         offsets.setdefault(topic, {}).update(places)
-    ends = client.ends(topics)
     return {
-        topic: {p: ends[topic].get(p, o) if o == LATEST_OFFSET else o for p, o in places.items()}
+        topic: {p: ends[topic][p] if o == LATEST_OFFSET else o for p, o in places.items()}
         for topic, places in offsets.items()
-        if topic in ends
     }
+
+
+def _require_there(named: Offsets, starts: Offsets, ends: Offsets) -> None:
+    """MP508 for an offset that no message has or will have next: Spark would look for it for minutes."""
+    for topic, places in named.items():
+        for partition, offset in places.items():
+            first, behind = starts.get(topic, {}).get(partition), ends.get(topic, {}).get(partition)
+            if first is None or behind is None:
+                message = f"'starting.offsets' names partition {partition} of '{topic}', which is not there."
+                there = ", ".join(f"{name}: {', '.join(sorted(found, key=int))}" for name, found in ends.items())
+                raise SourceError("MP508", message, hint=f"There are: {there}.")
+            if offset >= 0 and not first <= offset <= behind:
+                message = f"'starting.offsets' names offset {offset} of partition {partition} of '{topic}'."
+                raise SourceError(
+                    "MP508", message, hint=f"It may be {first} to {behind}; -2 is earliest, -1 is latest."
+                )
 
 
 def _filled(known: Offsets, places: list[tuple[str, int]]) -> Offsets:
@@ -60,5 +76,8 @@ def read_offsets(text: str, topics: tuple[str, ...]) -> Offsets:
             found = {topics[0]: found}
         return {str(t): {str(int(p)): int(o) for p, o in places.items()} for t, places in found.items()}
     except (ValueError, AttributeError, TypeError, IndexError) as error:
-        hint = """Write {"orders": {"0": 23, "1": -2}}: topic, partition, offset; -2 is earliest and -1 is latest."""
+        hint = (
+            """Write {"orders": {"0": 23, "1": -2}}: topic, partition, offset; -2 is earliest and -1 is latest."""
+            " For all partitions there is 'auto.offset.reset'."
+        )
         raise SourceError("MP508", "'starting.offsets' cannot be read.", hint=hint) from error

@@ -14,10 +14,11 @@ from millpond.contracts.source import SourceSpec, SourceStatus
 from millpond.errors import Problem
 from millpond.kafka.address import address_of
 from millpond.kafka.client import connected
+from millpond.sources.topics.identity import Identity
 from millpond.sources.topics.looking import topics_there
 from millpond.sources.topics.reach import Reach
 from millpond.sources.topics.reading import reader_options
-from millpond.sources.topics.sizes import batch_size
+from millpond.sources.topics.sizes import batch_size, committed_offsets
 from millpond.sources.topics.starting import starting_offsets
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class KafkaStream:
         # How to ask what was seen of the batch under way.
         self._seen: Callable[[], Tally] | None = None
         self._rows = self._bad = self._skipped = self._bytes = 0
-        self._reach = Reach(self._address, spec.values, folder.parent / "checkpoint")
+        self._checkpoint, self._identity = folder.parent / "checkpoint", Identity(folder)
+        self._reach = Reach(self._address, spec.values, self._checkpoint, self._identity)
         self._spark: SparkSession | None = None
         # When the newest message that is in the tables was written, in seconds since the epoch.
         self._newest: float | None = None
@@ -53,6 +55,7 @@ class KafkaStream:
         self._spark = spark
         options = reader_options(self._spec, self._topics)
         with connected(spark, self._address, self._spec.values) as client:
+            self._identity.require(client.ids(self._topics), committed_offsets(self._checkpoint))
             options["startingOffsets"] = starting_offsets(client, self._topics, self._spec.values, self._folder)
         return spark.readStream.format("kafka").options(**options).load()
 
@@ -91,7 +94,7 @@ class KafkaStream:
         return None
 
     def size_hint(self, batch: DataFrame) -> int:
-        size = batch_size(self._folder.parent / "checkpoint")
+        size = batch_size(self._checkpoint)
         return ROWS_UNKNOWN if size is None else size
 
     def originals(self, batch: DataFrame, records: pa.Table) -> list[bytes | None]:

@@ -1,0 +1,42 @@
+"""Whether a topic is still the one that was read: one that was made anew counts its messages from 0 again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from millpond.errors import SourceError
+from millpond.sources.topics.sizes import Offsets
+
+MEMORY = "topics.json"
+
+
+class Identity:
+    """The ids of a source's topics, remembered in its folder from the first start on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / MEMORY
+
+    def require(self, found: Mapping[str, str], done: Offsets) -> None:
+        """MP511 for a topic that is not the one of which something is in the tables; others are remembered."""
+        known = self._known()
+        other = [topic for topic, id_ in found.items() if known.get(topic, id_) != id_]
+        for topic in other:
+            if any(done.get(topic, {}).values()):
+                raise made_anew(topic)
+        if any(known.get(topic) != id_ for topic, id_ in found.items()):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.write_text(json.dumps({**known, **found}), "utf-8")
+
+    def _known(self) -> dict[str, str]:
+        try:
+            return dict(json.loads(self._file.read_text("utf-8")))
+        except (OSError, ValueError):
+            return {}
+
+
+def made_anew(topic: str) -> SourceError:
+    message = f"Topic '{topic}' was deleted and made anew: how far the old one was read says nothing about it."
+    hint = "Start with a new state directory to read what there is now; what the tables hold is of the old topic."
+    return SourceError("MP511", message, hint=hint)
