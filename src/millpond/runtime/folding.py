@@ -23,6 +23,7 @@ from millpond.runtime.rows import ROW_NUMBER, numbered, swap_rows, with_columns
 from millpond.runtime.walking import Walk, last_of_each, walked
 from millpond.runtime.work import Work
 from millpond.schema import Schema, type_name
+from millpond.sql.conditions import all_of
 from millpond.sql.parser import parse_expression
 from millpond.sql.spark import render
 from millpond.sql.statements import Delete, Update
@@ -66,17 +67,11 @@ def take_apart(step: Step, table: WriteTable) -> Pairing:
     target.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
     values = [e.unalias() for e in select.expressions] if isinstance(statement, Update) else []
     sets = {table.schema[name].name: value for name, value in zip(step.columns, values, strict=True)}
-    conditions = _conditions(select.args.pop("where", None))
+    where = select.args.pop("where", None)
+    conditions = list(all_of(where.this if where is not None else None))
     moving = tuple(c for c in conditions if _looks_at(c, alias, sets))
     fixed = tuple(c for c in conditions if c not in moving)
     return Pairing(select, alias, fixed, moving, sets)
-
-
-def _conditions(where: exp.Where | None) -> list[exp.Expr]:
-    """The parts of WHERE that must all hold."""
-    if where is None:
-        return []
-    return list(where.this.flatten()) if isinstance(where.this, exp.And) else [where.this]
 
 
 def _looks_at(expression: exp.Expr, alias: str, sets: dict[str, exp.Expr]) -> bool:

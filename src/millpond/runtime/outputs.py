@@ -18,13 +18,14 @@ from millpond.schema import Schema
 # Spark: SUM adds ten digits to a decimal, AVG four digits and four places.
 SUM_DIGITS, AVG_DIGITS, DIGITS_MAX = 10, 4, 38
 MERGED = "__merged__"
+TRUE = exp.true()
 
 
 def outputs(work: Work, plan: AggregatePlan, merged: pa.Table, schema: Schema) -> tuple[pa.Table, pa.Array]:
     """The rows of the user's table for the merged groups, and which of them satisfy HAVING."""
     rows = finals_of(work, plan, merged)
     expressions = [expression for _, expression in plan.outputs]
-    *columns, keep = _values(work, [*expressions, plan.having or exp.true()], rows)
+    *columns, keep = _values(work, [*expressions, plan.having or TRUE], rows)
     table = pa.table(columns, names=list(schema.names)).cast(schema.arrow())
     return table, pc.fill_null(keep, False).combine_chunks()
 
@@ -33,9 +34,10 @@ def emitted(work: Work, plan: AggregatePlan, merged: pa.Table) -> pa.Table:
     """The rows that go on from the merged groups: those that satisfy HAVING, by ORDER BY and LIMIT."""
     rows = finals_of(work, plan, merged)
     if plan.order or plan.limit is not None:
-        return work.rows(_ordered(plan), given={MERGED: rows})
+        query = work.memory.once("ordered groups", plan.rows, lambda: _ordered(plan))
+        return work.rows(query, given={MERGED: rows})
     expressions = [expression for _, expression in plan.outputs]
-    *columns, keep = _values(work, [*expressions, plan.having or exp.true()], rows)
+    *columns, keep = _values(work, [*expressions, plan.having or TRUE], rows)
     table = pa.table(columns, names=[name for name, _ in plan.outputs])
     return table.filter(pc.fill_null(keep, False))
 
@@ -77,9 +79,15 @@ def _values(work: Work, expressions: list[exp.Expression], rows: pa.Table) -> li
 def _on_spark(work: Work, expressions: list[exp.Expression], rows: pa.Table) -> list[pa.ChunkedArray]:
     if not expressions:
         return []
-    named = [exp.alias_(e.copy(), f"c{n}", quoted=True) for n, e in enumerate(expressions)]
-    query = exp.Select(expressions=named).from_(_merged_table(), copy=False)
+    # The expressions are those of the plan, the same in every batch.
+    kind = " ".join(["outputs", *(str(id(e)) for e in expressions)])
+    query = work.memory.once(kind, expressions[0], lambda: _of_merged(expressions))
     return list(work.rows(query, given={MERGED: rows}).columns)
+
+
+def _of_merged(expressions: list[exp.Expression]) -> exp.Select:
+    named = [exp.alias_(e.copy(), f"c{n}", quoted=True) for n, e in enumerate(expressions)]
+    return exp.Select(expressions=named).from_(_merged_table(), copy=False)
 
 
 def _ordered(plan: AggregatePlan) -> exp.Select:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
@@ -194,7 +195,8 @@ def _fill_defaults(run: BatchRun, rows: pa.Table, columns: list[Column]) -> pa.T
         value = pa.nulls(rows.num_rows, column.type)
         if column.default is not None and rows.num_rows:
             default = exp.cast(parse_expression(column.default), type_name(column.type), dialect="spark")
-            value = pa.array([constant(run.work.views.spark, default)] * rows.num_rows, column.type)
+            once = pa.array([constant(run.work.views.spark, default)], column.type)
+            value = once.take(pa.array(np.zeros(rows.num_rows, np.int32)))
         rows = rows.append_column(column.name, value)
     return rows
 

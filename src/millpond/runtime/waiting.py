@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -61,7 +62,8 @@ def _must_wait(run: BatchRun, step: Step, events: pa.Table, now: int) -> np.ndar
     # What was looked up for the batch alone says nothing about events that waited.
     run.work.lookups = None
     for wait in waits_of(step.query):
-        rows = run.work.rows(_absent(step.query, wait), asked)
+        absence = run.work.memory.once(f"absent {wait.position}", step.query, partial(_absent, step.query, wait))
+        rows = run.work.rows(absence, asked)
         absent = set(zip(rows[ORDER_MAJOR].to_pylist(), rows[ORDER_MINOR].to_pylist(), strict=True))
         waits = np.array([pair in absent for pair in order]) & (since + wait.timeout_us > now)
         # What is more than the bound goes on; the oldest keep their places.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from millpond.errors import TableError
-from millpond.expressions.compile import NotCompilable, compile_expression
+from millpond.expressions.compile import Compiled, NotCompilable, compile_expression
 from millpond.relational.joins import as_mask
 from millpond.runtime.relations import ORDER
 from millpond.runtime.rows import ROW_NUMBER
@@ -23,6 +24,9 @@ ROUNDS_MAX = 200
 STATE = "s_"
 
 
+Compilation: TypeAlias = tuple[list[Compiled], dict[str, Compiled]]
+
+
 @dataclass(frozen=True)
 class Walk:
     """What an event does to a row: `values` are the new values and types by column, `moving` the conditions to be
@@ -30,6 +34,17 @@ class Walk:
 
     values: Mapping[str, tuple[exp.Expr, pa.DataType | None]]
     moving: tuple[exp.Expr, ...]
+    _compiled: dict[pa.Schema, Compilation] = field(default_factory=dict, compare=False, repr=False)
+
+    def compiled(self, schema: pa.Schema) -> Compilation:
+        """The conditions and values over rows of this schema, which is the same in every round."""
+        if schema not in self._compiled:
+            names = Schema.from_arrow(schema)
+            casts = {n: exp.cast(v.copy(), type_name(t), dialect="spark") for n, (v, t) in self.values.items()}
+            conditions = [compile_expression(c, names) for c in self.moving]  # type: ignore[arg-type]
+            values = {n: compile_expression(c, names) for n, c in casts.items()}
+            self._compiled[schema] = conditions, values
+        return self._compiled[schema]
 
 
 def last_of_each(rows: pa.Table, name: str) -> pa.Table:
@@ -67,14 +82,14 @@ def _round(
     going = np.flatnonzero(has)
     now = _beside(walk, rows.take(pa.array(going)), ordered.take(pa.array(places[going])))
     hits = np.ones(len(going), bool)
-    for condition in walk.moving:
+    conditions, values = walk.compiled(now.schema)
+    for condition in conditions:
         hits &= as_mask(_value(condition, now))
     hit = now.filter(pa.array(hits))
     moved = going[hits]
     changed = dict(zip(rows.column_names, rows.columns, strict=True))
-    for name, (value, type_) in walk.values.items():
-        cast = exp.cast(value.copy(), type_name(type_), dialect="spark")
-        changed[STATE + name] = _put(rows[STATE + name], moved, _value(cast, hit))
+    for name, value in values.items():
+        changed[STATE + name] = _put(rows[STATE + name], moved, _value(value, hit))
     met = met.copy()
     met[moved] = True
     return pa.table(changed), met
@@ -93,8 +108,8 @@ def _beside(walk: Walk, rows: pa.Table, events: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def _value(expression: exp.Expr, rows: pa.Table) -> pa.ChunkedArray:
-    found = compile_expression(expression, Schema.from_arrow(rows.schema)).evaluate(rows)  # type: ignore[arg-type]
+def _value(expression: Compiled, rows: pa.Table) -> pa.ChunkedArray:
+    found = expression.evaluate(rows)
     return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
 
 

@@ -116,7 +116,9 @@ class Work:
 
     def _present(self, query: exp.Query) -> exp.Query:
         """The query as it is without the tables that are not there yet."""
-        return without_tables(query, self.absent) if self.absent.tables else query
+        if not self.absent.tables:
+            return query
+        return self.memory.once(f"without {hash(self.absent)}", query, lambda: without_tables(query, self.absent))
 
     def _lookable(self, name: str) -> Lookable:
         hinted = any(a.table.lower() == name and a.hinted and a.how is AccessKind.SNAPSHOT for a in self.reads)
