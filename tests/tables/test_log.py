@@ -147,3 +147,21 @@ def test_a_log_goes_on_after_the_last_record(tmp_path: Path) -> None:
     again.close()
     wanted = b"".join(bytes(p) for p in (*encode(1, {"a": 1}, [b"xyz"]), *encode(2, {"a": 2}, [])))
     assert (tmp_path / "log").read_bytes() == wanted
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_large_commit_is_read_back_as_it_was(tmp_path: Path, compression: str) -> None:
+    """It is written in the pieces in which it lies in memory, slices and NULLs among them."""
+    rows = pa.table(
+        {"k": pa.array(range(200_000)), "v": pa.array([None if n % 3 else f"text {n}" for n in range(200_000)])}
+    ).slice(1000, 150_000)
+    store = open_store(tmp_path)
+    table = store.create(TableSpec("t", SPEC.schema, values={"compression": compression}))
+    table.insert(rows)
+    table.delete("k % 2 = 0")
+    expected = table.to_arrow()
+    assert table.stats().bytes_disk > 200_000
+    store.close()
+    again = open_store(tmp_path)
+    assert again.table("t").to_arrow().equals(expected)
+    again.close()

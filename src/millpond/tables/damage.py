@@ -9,7 +9,7 @@ from pathlib import Path
 from millpond.errors import StateError
 from millpond.tables import checkpoint
 from millpond.tables.checkpoint import MANIFEST, Manifest, TableFile
-from millpond.tables.log import Record, decode, is_torn
+from millpond.tables.log import Record, is_torn, records
 from millpond.tables.logs import CONTINUED, FIRST, is_new, log_numbers, log_path
 
 
@@ -71,15 +71,9 @@ def described(folder: Path, damage: Damage) -> Iterator[str]:
         yield f"{end.path} is damaged at byte {end.offset}, after commit {end.sequence}."
 
 
-def sound_records(path: Path) -> Iterator[tuple[Record, int]]:
-    """The records of a log up to the first that is damaged, each with the offset of its end."""
-    data, offset = memoryview(path.read_bytes()), 0
-    while offset < len(data):
-        found = decode(data, offset)
-        if isinstance(found, str):
-            return
-        record, offset = found
-        yield record, offset
+def sound_records(path: Path) -> Iterator[Record]:
+    """The records of a log up to the first that is damaged."""
+    return (record for _, record in records(path) if isinstance(record, Record))
 
 
 def _manifest(folder: Path) -> tuple[Manifest | None, bool]:
@@ -106,24 +100,23 @@ def _early_end(folder: Path, manifest: Manifest) -> LogEnd | None:
     sequence, number = manifest.sequence, manifest.log
     before = path = log_path(folder, number)
     last = max(log_numbers(folder, number), default=number)
-    end = 0
     while number <= last:
-        before, path, end = path, log_path(folder, number), 0
+        before, path = path, log_path(folder, number)
         if not path.exists():
             return LogEnd(path, 0, sequence)
-        for record, next_ in sound_records(path):
+        for offset, record in records(path):
+            if isinstance(record, str):
+                return LogEnd(path, offset, sequence, _is_torn(folder, path, offset, sequence >= manifest.end))
             if record.sequence > sequence + 1:
                 # A gap between two files is the fault of the one that ends too early.
-                joined = end == 0 and before != path
-                return LogEnd(before, before.stat().st_size, sequence) if joined else LogEnd(path, end, sequence)
-            sequence, end = max(sequence, record.sequence), next_
+                joined = offset == 0 and before != path
+                return LogEnd(before, before.stat().st_size, sequence) if joined else LogEnd(path, offset, sequence)
+            sequence = max(sequence, record.sequence)
             last = max(last, record.header.get(CONTINUED, last))
-        if end < path.stat().st_size:
-            return LogEnd(path, end, sequence, _is_torn(folder, path, end, sequence >= manifest.end))
         number += 1
-    return LogEnd(path, end, sequence) if sequence < manifest.end else None
+    return LogEnd(path, path.stat().st_size, sequence) if sequence < manifest.end else None
 
 
 def _is_torn(folder: Path, path: Path, offset: int, enough: bool) -> bool:
     later = [log for log in folder.glob("log-*") if log.name > path.name and log.stat().st_size]
-    return enough and not later and is_torn(memoryview(path.read_bytes()), offset)
+    return enough and not later and is_torn(path, offset)

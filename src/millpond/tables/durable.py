@@ -17,7 +17,7 @@ from millpond.tables.backends import rows_of
 from millpond.tables.checkpoint import Manifest, TableFile
 from millpond.tables.disk import refused
 from millpond.tables.draft import Base
-from millpond.tables.log import Log, Record, new_log
+from millpond.tables.log import Log, Record, new_log, size_of
 from millpond.tables.logs import CONTINUED, is_new, log_numbers, log_path, read_logs
 from millpond.tables.memory import Clock
 from millpond.tables.records import Blob, changes_of, replayed, spec_from_json
@@ -178,7 +178,7 @@ class Folder:
     def _count(self, number: int, header: Mapping[str, Any], blobs: Sequence[Any]) -> None:
         for i, entry in enumerate(header.get("changes", ())):
             where = (number, entry["table"])
-            self._shares[where] = self._shares.get(where, 0) + len(blobs[2 * i]) + len(blobs[2 * i + 1])
+            self._shares[where] = self._shares.get(where, 0) + size_of(blobs[2 * i]) + size_of(blobs[2 * i + 1])
 
     def _load(self, entry: TableFile) -> TableRows:
         rows = rows_of(spec_from_json(dict(entry.spec)), self._clock, self.path)

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from millpond.errors import Problem, Severity, StateError
 from millpond.faults import reach
@@ -92,39 +92,74 @@ def new_log(path: Path, sequence: int) -> Log:
 
 
 def encode(sequence: int, header: Mapping[str, Any], blobs: Sequence[Any]) -> list[Any]:
-    """A record's bytes, in pieces."""
-    sizes = [len(memoryview(b).cast("B")) for b in blobs]
+    """A record's bytes, in pieces; a blob may itself be a list of pieces."""
+    sizes = [size_of(blob) for blob in blobs]
+    pieces = [piece for blob in blobs for piece in (blob if isinstance(blob, list) else (blob,))]
     text = json.dumps({**header, "blobs": sizes}, separators=(",", ":")).encode()
     checksum = zlib.crc32(text)
-    for blob in blobs:
-        checksum = zlib.crc32(blob, checksum)
+    for piece in pieces:
+        checksum = zlib.crc32(piece, checksum)
     head = _HEADER.pack(_MAGIC, sequence, len(text), sum(sizes), checksum, 0)
     head = _HEADER.pack(_MAGIC, sequence, len(text), sum(sizes), checksum, zlib.crc32(head[:-4]))
-    return [head, text, *blobs, _END]
+    return [head, text, *pieces, _END]
+
+
+def size_of(blob: Any) -> int:
+    """The bytes of a blob, or of all its pieces."""
+    return sum(map(len, blob)) if isinstance(blob, list) else len(blob)
 
 
 def read_log(path: Path, after: int, *, last: bool, end: int, problems: list[Problem]) -> Iterator[Record]:
     """The records after a sequence number. A torn end of the last file is cut off and reported (MP808), unless it is
     that of a record up to `end`, which are known to have been whole; any other damage is MP804 with its offset."""
-    try:
-        data = memoryview(path.read_bytes())
-    except OSError as error:
-        raise StateError("MP804", f"The commit log {path} cannot be read: {error.strerror}.") from error
-    offset = 0
-    while offset < len(data):
-        found = decode(data, offset)
-        if isinstance(found, str):
-            if not last or after < end or not is_torn(data, offset):
-                raise damaged(path, offset, found)
-            _cut_torn(path, offset, len(data), problems)
+    for offset, record in records(path):
+        if isinstance(record, str):
+            if not last or after < end or not is_torn(path, offset):
+                raise damaged(path, offset, record)
+            _cut_torn(path, offset, problems)
             return
-        record, offset = found
         if record.sequence <= after:
             continue
         if record.sequence != after + 1:
             raise damaged(path, offset, f"record {after + 1} is missing")
         after = record.sequence
         yield record
+
+
+def records(path: Path) -> Iterator[tuple[int, Record | str]]:
+    """The records of a file and where each begins, one in memory at a time; the last is what is wrong with it when
+    there is one that is not sound."""
+    try:
+        with path.open("rb") as file:
+            offset, size = 0, os.fstat(file.fileno()).st_size
+            while offset < size:
+                data = _record_bytes(file, offset)
+                found = decode(data, 0)
+                yield offset, found if isinstance(found, str) else found[0]
+                if isinstance(found, str):
+                    return
+                offset += len(data)
+    except OSError as error:
+        message = f"The commit log {path} cannot be read: {error.strerror}."
+        raise StateError("MP804", message, hint=repair_hint(path.parent)) from error
+
+
+def _record_bytes(file: BinaryIO, offset: int) -> memoryview:
+    """The bytes of the record at an offset, as many of them as there are."""
+    file.seek(offset)
+    head = file.read(_HEADER.size)
+    if not _is_head(head):
+        return memoryview(head)
+    _, _, text_size, blob_size, _, _ = _HEADER.unpack(head)
+    file.seek(offset)
+    return memoryview(file.read(_HEADER.size + text_size + blob_size + len(_END)))
+
+
+def _is_head(head: bytes | memoryview) -> bool:
+    if len(head) < _HEADER.size:
+        return False
+    magic, *_, checksum = _HEADER.unpack(head)
+    return bool(magic == _MAGIC and zlib.crc32(head[:-4]) == checksum)
 
 
 def decode(data: memoryview, offset: int) -> tuple[Record, int] | str:
@@ -149,14 +184,15 @@ def decode(data: memoryview, offset: int) -> tuple[Record, int] | str:
     return Record(sequence, header, tuple(blobs)), end + len(_END)
 
 
-def is_torn(data: memoryview, offset: int) -> bool:
+def is_torn(path: Path, offset: int) -> bool:
     """Whether a bad record is what a crash leaves: cut short, or ending in zeros, and nothing sound behind it."""
+    data = memoryview(path.read_bytes())
     if _sound_record_after(data, offset + 1):
         return False
-    if len(data) - offset < _HEADER.size:
-        return True
     head = data[offset : offset + _HEADER.size]
-    if zlib.crc32(head[:-4]) == _HEADER.unpack(head)[5] and head[:4] == _MAGIC:
+    if len(head) < _HEADER.size:
+        return True
+    if _is_head(head):
         _, _, text_size, blob_size, _, _ = _HEADER.unpack(head)
         end = offset + _HEADER.size + text_size + blob_size
         return end + len(_END) > len(data) or bytes(data[end : end + len(_END)]) == bytes(len(_END))
@@ -177,9 +213,7 @@ def first_sequence(path: Path) -> int | None:
     """The number of a file's first record; None when it has none that is sound."""
     with path.open("rb") as file:
         head = file.read(_HEADER.size)
-    if len(head) < _HEADER.size or zlib.crc32(head[:-4]) != _HEADER.unpack(head)[5]:
-        return None
-    return int(_HEADER.unpack(head)[1])
+    return int(_HEADER.unpack(head)[1]) if _is_head(head) else None
 
 
 def damaged(path: Path, offset: int, what: str) -> StateError:
@@ -188,9 +222,9 @@ def damaged(path: Path, offset: int, what: str) -> StateError:
     return StateError("MP804", message, hint=f"Nothing was read from it. {repair_hint(path.parent)}")
 
 
-def _cut_torn(path: Path, offset: int, size: int, problems: list[Problem]) -> None:
+def _cut_torn(path: Path, offset: int, problems: list[Problem]) -> None:
     reach("log.cut.begin")
-    what = f"its {size - offset} bytes were removed"
+    what = f"its {path.stat().st_size - offset} bytes were removed"
     message = f"The last commit in {path.name} was cut short by a crash at byte {offset}; {what}."
     try:
         with path.open("r+b") as file:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,17 +19,21 @@ from millpond.tables.log import Record
 from millpond.tables.rows import Prepared
 
 Blob = memoryview | bytes
+# A buffer of Arrow's, or bytes.
+Piece: TypeAlias = Any
 
 # Other options stay out of the log: they may hold secrets, and every start gives them anew. These are needed before:
 # where the rows are, and how many of them recovery may have in memory.
 _KEPT = ("path",)
 _KEPT_WITH_SPILL = ("spill", "max_memory")
+# Below this a stream is one piece: its bytes are copied faster than pieces are counted.
+_PIECES_BYTES_MIN = 1024 * 1024
 _RANK = pa.schema([pa.field("rank", pa.int64())])
 
 
 def encode_change(
     table: int, before: Base, prepared: Prepared, codec: str | None = None
-) -> tuple[dict[str, Any], list[pa.Buffer]]:
+) -> tuple[dict[str, Any], list[Piece | list[Piece]]]:
     """A table's part of a commit: its entry in the header, and its two streams."""
     blobs = [to_stream(_gone(before, prepared.vanished), codec) if len(prepared.vanished) else pa.py_buffer(b"")]
     blobs.append(to_stream(prepared.added, codec) if prepared.added.num_rows else pa.py_buffer(b""))
@@ -75,12 +79,33 @@ def _gone_rows(version: Base, gone: pa.RecordBatch) -> Ids:
     return rows[rows >= 0]
 
 
-def to_stream(batch: pa.RecordBatch, codec: str | None = None) -> pa.Buffer:
-    """A batch as an Arrow IPC stream, which says itself how it is compressed."""
-    sink = pa.BufferOutputStream()
+def to_stream(batch: pa.RecordBatch, codec: str | None = None) -> Piece | list[Piece]:
+    """A batch as an Arrow IPC stream, which says itself how it is compressed; a large one in the pieces in which it
+    lies in memory, as copying them takes longer than anything else of a load."""
+    whole = batch.nbytes < _PIECES_BYTES_MIN
+    sink = pa.BufferOutputStream() if whole else _Pieces()
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
         writer.write_batch(batch)
     return sink.getvalue()
+
+
+class _Pieces:
+    """What Arrow writes, piece by piece; buffers are taken as they are."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._pieces: list[Piece] = []
+
+    def write(self, piece: Piece) -> int:
+        self._pieces.append(piece)
+        return len(piece)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def getvalue(self) -> list[Piece]:
+        return self._pieces
 
 
 def from_stream(data: Blob) -> pa.RecordBatch:

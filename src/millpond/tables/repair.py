@@ -73,7 +73,7 @@ def _forget(folder: Path, damage: Damage) -> Iterator[str]:
     lost = {entry.id for entry in damage.tables}
     if lost:
         for path in _logs(folder, damage):
-            _rewrite(path, [_without(record, lost) for record, _ in sound_records(path)])
+            _rewrite(path, [_without(record, lost) for record in sound_records(path)])
     kept = tuple(replace(t, file=None, size=0, checksum=0) if t.id in lost else t for t in damage.manifest.tables)
     end = damage.manifest.end if damage.log is None else min(damage.manifest.end, damage.log.sequence)
     checkpoint.write_manifest(folder, replace(damage.manifest, tables=kept, end=end))
