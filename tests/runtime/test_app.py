@@ -260,6 +260,22 @@ def test_columns_of_fed_records_are_found_in_the_first_of_them(spark: Any, tmp_p
 
 
 @pytest.mark.spark
+def test_records_fed_from_python_are_a_table_where_they_are_joined(spark: Any, tmp_path: Path) -> None:
+    text = """
+    CREATE STREAM trades (id INT, symbol STRING) FROM 'memory://trades';
+    CREATE TABLE priced AS SELECT t.id, r.price FROM trades t JOIN memory://rates r ON r.symbol = t.symbol;
+    """
+    app = mp.App(sql=text, state=tmp_path / "state", spark=spark)
+    rates = [{"symbol": "A", "price": Decimal("1.50")}, {"symbol": "A", "price": Decimal("2.50")}, {"symbol": "B"}]
+    assert app.feed("memory://rates").send(rates) == 3
+    assert app.feed("memory://trades").send([{"id": 1, "symbol": "A"}, {"id": 2, "symbol": "C"}]) == 2
+    app.run_once()
+    rows = app.query("SELECT id, price FROM priced ORDER BY price").rows()
+    assert rows == [{"id": 1, "price": Decimal("1.50")}, {"id": 1, "price": Decimal("2.50")}]
+    app.stop()
+
+
+@pytest.mark.spark
 def test_records_fed_from_python_are_read_once_in_their_order(spark: Any, tmp_path: Path) -> None:
     text = """
     CREATE STREAM ticks (symbol STRING, price DECIMAL(12,2), n INT) FROM 'memory://ticks';

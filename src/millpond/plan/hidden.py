@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.contracts.source import HIDDEN_KEY, HIDDEN_TIMESTAMP, IDENTITY
+from millpond.contracts.source import HIDDEN_KEY, HIDDEN_TIMESTAMP, IDENTITY, Mode, SourcePlugin
 from millpond.contracts.table import TableSpec
 from millpond.plan.model import BATCH, SourcePlan, Step, StepKind, TableKind, TablePlan
 from millpond.plan.sources import Opened, short_hash
@@ -47,11 +47,18 @@ def with_hidden(plan: TablePlan, source: SourcePlan, named: Set[str]) -> TablePl
     return replace(plan, spec=spec, definition=definition, query=whole_batch(schema))
 
 
+def kept_hidden(plugin: SourcePlugin) -> tuple[Column, ...]:
+    """The hidden columns that a followed table keeps: those of messages with keys."""
+    return KEPT_HIDDEN if plugin.table_mode is Mode.CHANGES else ()
+
+
 def followed_table(opened: Opened) -> TablePlan:
-    """The table of a source that yields changes by key: a flow keeps the last record of each key in it."""
+    """The table of a source that yields changes by key: a flow keeps the last record of each key in it. Of one that
+    yields events it keeps all."""
     source = opened.plan
-    named = tuple(name.lower() for name in source.spec.values.get("key") or ())
-    columns = [*(source.columns or ()), *KEPT_HIDDEN]
+    keyed = opened.plugin.table_mode is Mode.CHANGES
+    named = tuple(name.lower() for name in source.spec.values.get("key") or ()) if keyed else NONE
+    columns = [*(source.columns or ()), *kept_hidden(opened.plugin)]
     key = tuple(c.name for name in named for c in columns if c.name.lower() == name)
     if named != NONE and (not key or len(key) != len(named)):
         columns, key = [*columns, Column(IDENTITY, pa.binary(), nullable=False)], (IDENTITY,)

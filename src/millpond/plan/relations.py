@@ -13,7 +13,7 @@ from millpond.plan.bound import BoundSelect, Joined, Spot
 from millpond.plan.catalog import Relation, RelationKind, broken
 from millpond.plan.context import Context
 from millpond.plan.declared import request_of
-from millpond.plan.hidden import KEPT_HIDDEN, followed_table, hidden_table
+from millpond.plan.hidden import followed_table, hidden_table, kept_hidden
 from millpond.plan.joined_streams import Apart, Refusal, take_apart
 from millpond.plan.sources import Opened, SourceRequest, find_source, read_uri
 from millpond.plan.stream_joins import join_stream
@@ -25,6 +25,8 @@ from millpond.sql.statements import CreateStream, OptionEntry
 from millpond.suggest import nearest
 
 OPERATION = Column("_op", pa.string())
+# What lands in a table, when it is read as one, record by record.
+FOLLOWED = (Mode.APPEND, Mode.CHANGES)
 LOOKS_LIKE_URI = re.compile(r"\w+:(//)?[^\s:]")
 
 
@@ -70,8 +72,8 @@ class StatementRelations:
             hint = f"Give it a name: CREATE STREAM s FROM {redact(text)};"
             findings.error("MP215", f"{redact(text)} cannot be read as a table.", place, hint)
             return broken(redact(text))
-        # What yields changes by key is followed, as a table too: it is read once for both.
-        followed = as_table and plugin.table_mode is Mode.CHANGES and plugin.open_stream is not None
+        # What yields events or changes by key is followed, as a table too: it is read once for both.
+        followed = as_table and plugin.table_mode in FOLLOWED and plugin.open_stream is not None
         request = SourceRequest(text, place, self._clauses.of_source(table), as_table=as_table and not followed)
         opened = self._context.sources.open(request)
         if opened is None:
@@ -87,8 +89,8 @@ class StatementRelations:
             return True
         if not self._defines_table:
             return False
-        # What yields changes by key drives a flow that keeps the last of each.
-        return plugin.table_mode not in (None, Mode.CHANGES) and not (counted and plugin.counts_every_record)
+        # What yields events or changes by key drives a flow that keeps all of them, or the last of each key.
+        return plugin.table_mode not in (None, *FOLLOWED) and not (counted and plugin.counts_every_record)
 
     def _table_of(self, opened: Opened) -> Relation:
         plan = hidden_table(opened)
@@ -101,7 +103,7 @@ class StatementRelations:
         columns = opened.plan.columns
         if columns is not None and IDENTITY not in plan.spec.schema.key:
             columns = columns.with_key(plan.spec.schema.key)
-        return Relation(plan.name, RelationKind.TABLE, columns, KEPT_HIDDEN, unseen=opened.unseen)
+        return Relation(plan.name, RelationKind.TABLE, columns, kept_hidden(opened.plugin), unseen=opened.unseen)
 
     def _overridden(self, table: exp.Table, relation: Relation, entries: tuple[OptionEntry, ...]) -> Relation:
         """A named stream read with other options: a source of its own unless they are the same."""
