@@ -91,10 +91,10 @@ def _matches(value: Any, type_: pa.DataType) -> bool:
 
 def cast_array(values: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array:
     """An Arrow array as the column's type; MP404 for a value or a type that does not fit."""
-    array = _plain(values)
     target = column.type
-    if array.type == target:
-        return array
+    if values.type == target:
+        return _whole(values)
+    array = _plain(values)
     try:
         cast = _cast(array, target)
     except _Refused:
@@ -327,13 +327,17 @@ _SIMPLE: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] 
 )
 
 
+def _whole(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    if values.num_chunks == 1:
+        return values.chunk(0)
+    return pa.concat_arrays(values.chunks or [pa.array([], values.type)])
+
+
 def _plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """One array, with dictionaries decoded and the large and view forms of text as ordinary text."""
-    array = values
-    if isinstance(array, pa.ChunkedArray):
-        array = (
-            array.chunk(0) if array.num_chunks == 1 else pa.concat_arrays(array.chunks or [pa.array([], array.type)])
-        )
+    array = _whole(values)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_large_string(array.type) or pa.types.is_string_view(array.type):
