@@ -102,7 +102,8 @@ class SqliteRows:
     def prepare(self, draft: Draft) -> SqlitePrepared:
         now, removed, addition = self.current, draft.removed(), draft.added()
         replaced = removed[:0]
-        if addition.keys is not None and addition.count:
+        # A draft of the newest version has looked for the keys itself: only rows that it removed can be replaced.
+        if addition.keys is not None and addition.count and (len(removed) or now.number != draft.base.number):
             replaced = now.locate(addition.keys)
             replaced = replaced[replaced >= 0]
         if now.number != draft.base.number and not (now.there(removed).all() and np.isin(replaced, removed).all()):

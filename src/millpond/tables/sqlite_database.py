@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,21 @@ class Database:
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of a query, as of the last commit; in this thread's own connection."""
-        connection = getattr(self._local, "connection", None)
         with self.failing("cannot be read"):
-            if connection is None:
-                self._local.connection = connection = self._connect()
-                self._readers.append(connection)
-            return list(connection.execute(sql, values))
+            return list(self._reader().execute(sql, values))
+
+    def read_each(self, sql: str, asked: Iterable[Sequence[Any]]) -> list[list[tuple[Any, ...]]]:
+        """The rows of a query for each of many values."""
+        with self.failing("cannot be read"):
+            execute = self._reader().execute
+            return [list(execute(sql, values)) for values in asked]
+
+    def _reader(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            self._local.connection = connection = self._connect()
+            self._readers.append(connection)
+        return connection
 
     def begin(self) -> None:
         """Begin to write, unless another table of the same commit has."""

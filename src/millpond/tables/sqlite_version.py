@@ -94,6 +94,8 @@ class SqliteVersion:
     def locate(self, keys: Keys) -> Ids:
         found = np.full(len(keys), -1, dtype=np.int64)
         columns = tuple(self.schema.position(n) for n in self.schema.key)
+        if not self.live:
+            return found
         if self._are_floating(columns):
             return self._scanned(columns, keys, found)
         for place, ids in enumerate(self._by_values(columns, keys)):
@@ -118,8 +120,8 @@ class SqliteVersion:
         # IS, not =: in a table of groups NULL is a key like any other.
         same = " AND ".join(f"{quoted(self.schema.columns[p].name)} IS ?" for p in columns)
         sql = f"SELECT millpond_row FROM {self.stored} WHERE {same} AND {_THERE}"
-        for values in zip(*(to_sqlite(c) for c in keys.columns), strict=True):
-            yield self.database.read(sql, (*values, self.rows, self.number))
+        asked = zip(*(to_sqlite(c) for c in keys.columns), strict=True)
+        return self.database.read_each(sql, ((*values, self.rows, self.number) for values in asked))
 
     def _are_floating(self, columns: tuple[int, ...]) -> bool:
         """Whether 0.0 and -0.0, which are equal and stored apart, may be among the values."""
