@@ -52,6 +52,7 @@ def test_a_broker_that_goes_away_and_comes_back_costs_nothing(
     try:
         until(lambda: source("orders").retries > 1, "a flow that tries again")
         assert (source("orders").state, source("orders").health) == ("retrying", "disconnected")
+        assert "retrying" in {flow.state for flow in app.progress().flows}
         assert app.failures == ()
     finally:
         broker.start()

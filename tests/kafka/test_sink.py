@@ -1,11 +1,18 @@
 """Kafka as a sink, read by a consumer that is not ours."""
 
+import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kafka.broker import free_port
+
+import millpond as mp
 
 pytestmark = pytest.mark.spark
+PATIENCE_S = 60.0
 
 
 def test_rows_become_messages_with_key_headers_and_exact_decimals(
@@ -35,3 +42,21 @@ def test_a_declared_stream_can_be_written_to(topic: Callable[..., Any], run: Cal
         INSERT INTO copies SELECT id * 10 AS id FROM orders;
     """)
     assert out.values() == [{"id": 10}, {"id": 20}]
+
+
+def test_a_broker_that_is_not_there_is_told_as_the_sinks(topic: Callable[..., Any], spark: Any, tmp_path: Path) -> None:
+    orders, port = topic(), free_port()
+    orders.send({"id": 1})
+    uri = f"kafka://localhost:{port}/out"
+    sql = f"CREATE STREAM orders (id INT) FROM {orders.uri}; INSERT INTO {uri} SELECT id FROM orders;"
+    app = mp.App(sql=sql, state=tmp_path / "state", spark=spark)
+    started = threading.Thread(target=app.start)
+    started.start()
+    deadline = time.monotonic() + PATIENCE_S
+    while not (flows := app.progress().flows) or flows[0].state != "retrying":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert flows[0].error == f"MP602 {uri} cannot be written. No broker answers at localhost:{port}."
+    assert app.progress().sources[0].health == "healthy"
+    app.stop()
+    started.join()

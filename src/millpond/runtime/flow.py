@@ -190,7 +190,7 @@ class Flow:
         self._run_once()
         while self.interruption.is_on and not self._context.stopping.wait(self.interruption.left_s):
             self._run_once()
-        if self.state == RUNNING:
+        if self.state == RUNNING and not self.interruption.is_on:
             self.state = FINISHED
             self.tell_tables(READY)
         self._absence.tell()

@@ -16,6 +16,8 @@ from millpond.runtime.meter import FIVE_MINUTES_S
 from millpond.runtime.progress import (
     LOADING,
     MISSING,
+    RETRYING,
+    RUNNING,
     AppProgress,
     FlowProgress,
     LoadProgress,
@@ -78,17 +80,20 @@ def _loaded(state: str, load: LoadProgress | None) -> str:
 
 def _flow(flow: Flow) -> FlowProgress:
     status = flow.reader.status() if flow.reader is not None else SourceStatus()
+    # A flow that waits for a broker tells it, or nobody would know why nothing happens.
+    away = flow.interruption.error if flow.state == RUNNING else None
+    error = flow.error or away
     return FlowProgress(
         flow.plan.name,
         flow.source.name,
-        flow.state,
+        flow.state if away is None else RETRYING,
         len(flow.plan.steps),
         flow.meter.batches,
         flow.meter.rows,
         flow.meter.rate(),
         round(flow.meter.batch_ms, 1),
         status.lag,
-        f"{flow.error.code} {flow.error.problems[0].message}" if flow.error else "",
+        f"{error.code} {error.problems[0].message}" if error else "",
         flow.meter.rate(FIVE_MINUTES_S),
         flow.meter.bad,
         flow.meter.updated_at,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
-from millpond.errors import MillpondError, SinkError
+from millpond.errors import MillpondError, Problem, SinkError, SourceError
 from millpond.kafka.address import Address, address_of, client_properties
 from millpond.kafka.avro import KEY, VALUE, lacking_schema
 from millpond.kafka.client import connected
@@ -61,7 +61,7 @@ class KafkaSink:
             self._make_topic(rows)
             count = send(rows, self._shape, mark, producer_options(self._address, self._spec.values))
         except Exception as error:
-            refused = self._refused(str(error)) if not isinstance(error, MillpondError) else None
+            refused = self._refused(error)
             if refused is None:
                 raise
             raise refused from error
@@ -77,17 +77,25 @@ class KafkaSink:
                 client.create(self._address.topics[0], values["topic.partitions"], values["topic.replication"])
         self._checked = True
 
-    def _refused(self, text: str) -> SinkError | None:
+    def _refused(self, error: Exception) -> SinkError | None:
         """What Kafka refused as ours; None for what the query did wrong."""
-        if sort_of(text) is None:
+        told = self._told(error)
+        if told is None:
             return None
-        if "not present in metadata" in text:
-            text = "UnknownTopicOrPartitionException"
-        told = failure(self._address, text).problems[0]
-        if told.code == "MP501":
-            told = missing(self._address, self._spec.values["topic.partitions"], waits=False).problems[0]
         code = "MP602" if told.code == "MP506" else "MP601"
         return SinkError(code, f"{self._spec.shown} cannot be written. {told.message}", hint=told.hint)
+
+    def _told(self, error: Exception) -> Problem | None:
+        """What Kafka's client means, whether it was asked by us or by Spark."""
+        if isinstance(error, SourceError):
+            return error.problems[0]
+        text = str(error)
+        if isinstance(error, MillpondError) or sort_of(text) is None:
+            return None
+        found = failure(self._address, text)
+        if found.code == "MP501" or "not present in metadata" in text:
+            found = missing(self._address, self._spec.values["topic.partitions"], waits=False)
+        return found.problems[0]
 
     def publish(self, staged: dict[str, Any]) -> None:
         self._rows += staged["rows"]
