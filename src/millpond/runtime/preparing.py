@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -10,7 +12,7 @@ from sqlglot import exp
 
 from millpond.contracts.source import DELETED, IDENTITY, ORDER_MAJOR, ORDER_MINOR, Mode
 from millpond.contracts.table import TableSpec
-from millpond.errors import StateError
+from millpond.errors import Place, StateError
 from millpond.plan.aggregate_model import AggregatePlan
 from millpond.plan.model import (
     BATCH,
@@ -70,7 +72,8 @@ class Preparation:
                 self._context.table_states[table.name.lower()] = MISSING
             else:
                 self._context.held.discard(table.name.lower())
-                self._make(table)
+                with _at(table.place):
+                    self._make(table)
         for flow in self._context.plan.flows:
             if not is_held(self._context, flow):
                 self._make_groups_of(flow)
@@ -86,7 +89,8 @@ class Preparation:
             if step.aggregate is None or step.kind is StepKind.AGGREGATE or held:
                 continue
             if step.aggregate.companion.lower() not in names:
-                self._make_companions(flow, step.aggregate)
+                with _at(step.place):
+                    self._make_companions(flow, step.aggregate)
 
     def _must_wait(self, table: TablePlan) -> bool:
         """Whether its columns hang on a source that is empty or not there, and that nobody declared."""
@@ -181,10 +185,7 @@ class Preparation:
 
     def _analyzed(self, query: exp.Query, batch: Schema | None) -> Schema:
         """What Spark says a query yields."""
-        try:
-            return from_spark_schema(self._frame(query, batch).schema)
-        except Exception as error:
-            raise translate(error) from error
+        return from_spark_schema(self._frame(query, batch).schema)
 
     def _frame(self, query: exp.Query, batch: Schema | None) -> DataFrame:
         """A query over relations without rows."""
@@ -200,6 +201,15 @@ class Preparation:
             return arrow_frame(self._views.session, found)
         views = {n: self._views.frame(n, arrow_frame(self._views.session, rows)) for n, rows in relations.items()}
         return self._views.session.sql(spark_text(query, views))
+
+
+@contextmanager
+def _at(place: Place) -> Iterator[None]:
+    """What fails inside is told in our words, with the place of the statement that is prepared."""
+    try:
+        yield
+    except Exception as error:
+        raise translate(error, place) from error
 
 
 def is_held(context: Context, flow: FlowPlan) -> bool:

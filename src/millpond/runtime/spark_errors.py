@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from sqlglot import exp
 
 from millpond.errors import FlowError, MillpondError, Place, SinkError
@@ -27,6 +27,8 @@ HINTS = {
     "MP702": "Make sure that at most one row matches, or use MAX(...), or LIMIT 1 in the subquery.",
     "MP701": "Guard it with CASE, NULLIF or try_cast, or set 'on.error' = 'dead-letter'.",
 }
+# What no row can be blamed for.
+WRONG = "Correct the statement: Spark cannot run it as it is written, whatever the rows are."
 # Spark's advice is about its own settings; ours is in the hint.
 _ADVICE = re.compile(r"\s(?:Use `try_|If necessary set|To return NULL|To tolerate)")
 _PASSED_ON = re.compile(r"Exception thrown in awaitResult|^java\.util\.concurrent\.ExecutionException")
@@ -54,7 +56,8 @@ def translate(error: BaseException, place: Place | None = None) -> MillpondError
     code, sentence = KNOWN.get(name, ("MP701", ""))
     told = _ADVICE.split(told)[0].strip()
     message = sentence if sentence and (code == "MP702" or told.startswith(sentence)) else f"{sentence} {told}".strip()
-    return FlowError(code, redact(message)[:500], place=place, hint=HINTS[code])
+    written_wrong = isinstance(error, AnalysisException) and name not in KNOWN
+    return FlowError(code, redact(message)[:500], place=place, hint=WRONG if written_wrong else HINTS[code])
 
 
 def too_far(query: exp.Expr) -> MillpondError:
