@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sqlglot import exp
 
@@ -26,10 +26,12 @@ def choose_access(bound: BoundQuery) -> tuple[Access, ...]:
     return tuple(_chosen(name, asked.get(name.lower()), keys.get(name.lower(), ()), lookups) for name in bound.tables)
 
 
-def access_of(query: exp.Query, reads: tuple[Access, ...]) -> tuple[Access, ...]:
-    """The part of a statement's accesses that one of the queries it was taken apart into makes."""
+def access_of(query: exp.Query, reads: tuple[Access, ...], keys: Mapping[str, tuple[str, ...]]) -> tuple[Access, ...]:
+    """How one of the queries that a statement was taken apart into reads its part of the statement's tables."""
     named = {table.name.lower() for table in query.find_all(exp.Table)}
-    return tuple(access for access in reads if access.table.lower() in named)
+    lookups = find_lookups(query)
+    own = (access for access in reads if access.table.lower() in named)
+    return tuple(a if a.hinted else _chosen(a.table, None, keys.get(a.table.lower(), ()), lookups) for a in own)
 
 
 def _chosen(name: str, wish: AccessKind | None, key: tuple[str, ...], lookups: tuple[Lookup, ...]) -> Access:

@@ -65,6 +65,8 @@ MISSING_TABLE = {
     "nulls": "NULLs take the place of its columns",
     "default": "defaults take the place of its columns",
 }
+# What the columns of joined rows start with.
+OF_JOINS = re.compile(r"^([lr]_)+")
 
 
 def explain_text(plan: Plan) -> str:
@@ -139,7 +141,7 @@ def _access(access: Access) -> str:
 
 
 def _flow_lines(flow: FlowPlan, plan: Plan) -> Iterator[str]:
-    watermark = f", watermark on {flow.watermark.column}" if flow.watermark else ""
+    watermark = f", watermark on {_own_name(flow)}" if flow.watermark else ""
     yield f"{flow.name}  {_driver(flow, plan)}{watermark}"
     if flow.join is not None:
         times = [_time(side, plan) for side in (flow.join.left, flow.join.right)]
@@ -155,10 +157,16 @@ def _flow_lines(flow: FlowPlan, plan: Plan) -> Iterator[str]:
         yield from (f"     {_access(a)}" for a in step.reads)
 
 
+def _own_name(flow: FlowPlan) -> str:
+    """The column of a flow's watermark, as its stream calls it."""
+    column = str(flow.watermark.column) if flow.watermark is not None else ""
+    return OF_JOINS.sub("", column) if flow.join is not None else column
+
+
 def _time(side: StreamSide, plan: Plan) -> str | None:
     """The column of a side's watermark, as its stream calls it."""
     of_pairs = side.time is not None and all(source.id != side.source for source in plan.sources)
-    return re.sub(r"^([lr]_)+", "", side.time) if side.time is not None and of_pairs else side.time
+    return OF_JOINS.sub("", side.time) if side.time is not None and of_pairs else side.time
 
 
 def _changes_lines(changes: ChangesPlan, plan: Plan) -> Iterator[str]:

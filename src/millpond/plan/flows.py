@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from millpond.plan.access import choose_access, without_hints
+from millpond.plan.access import access_of, choose_access, without_hints
 from millpond.plan.context import Context, Planned
 from millpond.plan.hidden import following_step
 from millpond.plan.joined_streams import Apart, Refusal, take_apart
@@ -81,6 +81,18 @@ def _hand_over(flows: dict[tuple[str, ...], FlowPlan], joins: list[FlowPlan], co
             else:
                 held = flows.get((source,)) or _flow((source,), [], context)
                 flows[(source,)] = replace(held, steps=(*held.steps, step))
+    keys = {name: table.spec.schema.key for name, table in (context.hidden | context.tables).items()}
+    joins[:] = [_reading(join, keys) for join in joins]
+    flows.update({drivers: _reading(flow, keys) for drivers, flow in flows.items()})
+
+
+def _reading(flow: FlowPlan, keys: Mapping[str, tuple[str, ...]]) -> FlowPlan:
+    """A flow whose steps say what they read themselves, where a statement was taken apart."""
+    steps = (
+        replace(s, reads=access_of(s.query, s.reads, keys)) if flow.join or s.kind is StepKind.RELAY else s
+        for s in flow.steps
+    )
+    return replace(flow, steps=tuple(steps))
 
 
 def _first_step(flow: FlowPlan, joins: list[FlowPlan]) -> Step:

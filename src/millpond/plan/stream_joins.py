@@ -13,7 +13,6 @@ from sqlglot import exp
 
 from millpond.expressions.literals import interval
 from millpond.expressions.terms import Constant, Interval
-from millpond.plan.access import access_of
 from millpond.plan.aggregate_model import TIME, AggregatePlan
 from millpond.plan.bound import Joined
 from millpond.plan.context import Context, JoinedStream, Planned
@@ -224,9 +223,6 @@ def handing_over(flow: FlowPlan, first: Step) -> tuple[tuple[str, Step], ...]:
     made = []
     for number, side in enumerate((flow.join.left, flow.join.right)):
         target = f"{flow.id}:{number}"
-        reads = access_of(side.query, first.reads)
-        step = Step(
-            first.index, StepKind.RELAY, first.place, target, side.query, Schema(()), (), reads, options=first.options
-        )
-        made.append((side.source, replace(step, statement=first.statement)))
+        step = Step(first.index, StepKind.RELAY, first.place, target, side.query, Schema(()), options=first.options)
+        made.append((side.source, replace(step, reads=first.reads, statement=first.statement)))
     return tuple(made)
