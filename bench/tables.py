@@ -23,6 +23,8 @@ from millpond.schema import Schema
 from millpond.tables.store import open_store
 
 KEYS = 100_000
+# Two lookups are compared with each other: with few runs of each, what the machine does beside decides.
+LOOKUPS = 15
 
 
 def loading(count: int, folder: Path) -> dict[str, float]:
@@ -83,7 +85,7 @@ def asking(count: int) -> dict[str, float]:
             data = rows(size)
             small.insert(data)
             keys = data.column("key").combine_chunks().take(pa.array(rng.integers(0, size, KEYS)))
-            figures[f"lookup_keys_s_{name}"] = KEYS / seconds(lambda: small.lookup(keys), 5)  # noqa: B023
+            figures[f"lookup_keys_s_{name}"] = KEYS / seconds(lambda: small.lookup(keys), LOOKUPS)  # noqa: B023
     with table_in(store, "t") as table:
         table.insert(rows(count))
         table.create_index("symbol")
