@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millpond.errors import Problem
@@ -11,7 +12,11 @@ from millpond.plan.bound import BoundSelect, Spot
 from millpond.plan.checks.subject import Subject
 from millpond.plan.context import Planned
 from millpond.plan.functions import aggregates_in, function_name, is_aggregate, is_ranking, parts
+from millpond.plan.typed import type_of
+from millpond.schema import type_name
 from millpond.sql.statements import CreateStream, Update
+
+OF_NUMBERS = frozenset({"SUM", "AVG", "MEAN", "STDDEV", "STDDEV_SAMP", "STDDEV_POP", "VARIANCE", "VAR_SAMP", "VAR_POP"})
 
 
 def check(subject: Subject) -> Iterator[Problem]:
@@ -71,6 +76,15 @@ def _arguments(subject: Subject, select: BoundSelect) -> Iterator[Problem]:
             yield subject.problem("MP219", "COUNT needs something to count.", call, "Write COUNT(*).")
         elif name != "COUNT" and any(isinstance(a, exp.Star) for a in arguments):
             yield subject.problem("MP219", f"{name} cannot take *.", call, f"Name a column: {name}(column).")
+        elif name in OF_NUMBERS and arguments and _is_no_number(found := type_of(arguments[0])):
+            message = f"{name} needs numbers, but this is {type_name(found)}."
+            hint = "Write COUNT_IF(condition)." if pa.types.is_boolean(found) else "Cast it, or aggregate a part of it."
+            yield subject.problem("MP206", message, call, hint)
+
+
+def _is_no_number(found: pa.DataType | None) -> bool:
+    """Whether Spark refuses to add up a type; a text it casts, and so it does a moment."""
+    return found is not None and (pa.types.is_nested(found) or pa.types.is_boolean(found) or pa.types.is_date(found))
 
 
 def _rankings(subject: Subject, select: BoundSelect) -> Iterator[Problem]:

@@ -25,6 +25,8 @@ def check(subject: Subject) -> Iterator[Problem]:
                 yield from _compared(subject, node, left, right)
             if (condition := _condition(node)) is not None:
                 yield from _boolean(subject, condition)
+            if isinstance(node, exp.Case):
+                yield from _branches(subject, node)
 
 
 def _pairs(node: exp.Expr) -> list[tuple[exp.Expr, exp.Expr]]:
@@ -47,6 +49,19 @@ def _compared(subject: Subject, node: exp.Expr, left: exp.Expr, right: exp.Expr)
         return
     message = f"{type_name(first)} cannot be compared with {type_name(second)}."
     yield subject.problem("MP206", message, node, f"Cast one of them: CAST(... AS {type_name(first)}).")
+
+
+def _branches(subject: Subject, case: exp.Case) -> Iterator[Problem]:
+    """The results of a CASE come together in one column."""
+    results = [branch.args["true"] for branch in case.args["ifs"]]
+    results += [case.args["default"]] if case.args.get("default") is not None else []
+    found = [t for node in results if (t := type_of(node)) is not None and not pa.types.is_null(t)]
+    # Of nested types only Spark knows how they come together.
+    plain = [t for t in found if not pa.types.is_nested(t) and not pa.types.is_binary(t)]
+    other = next((t for t in plain[1:] if not comparable(plain[0], t)), None)
+    if other is not None:
+        message = f"CASE yields {type_name(plain[0])} in one branch and {type_name(other)} in another."
+        yield subject.problem("MP206", message, case, "Cast one of them.")
 
 
 def _condition(node: exp.Expr) -> exp.Expr | None:
