@@ -208,3 +208,10 @@ def test_declared_columns_are_looked_for_in_the_header(spec: Any, data: Path) ->
     assert discover_columns(spec("file://./a.csv", {"V": "INT"})).columns is not None
     with pytest.raises(SourceError, match=r"MP503.*no column 'w'"):
         discover_columns(spec("file://./a.csv", {"k": "INT", "w": "INT"}))
+
+
+def test_an_empty_array_is_a_source_without_records_yet(discover: Any, data: Path) -> None:
+    (data / "a.json").write_text(" []\n")
+    found = discover("file://./a.json")
+    assert found.columns is None
+    assert "holds no records" in found.detail

@@ -52,13 +52,15 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """Everything needed to open a source; plain data, made by the planner. `values` has every option, with defaults."""
+    """Everything needed to open a source; plain data, made by the planner. `values` has every option, with defaults;
+    `declared`: the user wrote the columns, so that each must be there."""
 
     id: str
     uri: Uri
     values: Mapping[str, Any] = field(repr=False)
     columns: Schema | None
     base: Path
+    declared: bool = True
 
     @property
     def shown(self) -> str:

@@ -157,7 +157,8 @@ class Sources:
     ) -> Opened:
         mode = plugin.table_mode if request.as_table else plugin.stream_mode
         assert mode is not None, "the caller asks only for what the plug-in has"
-        spec = SourceSpec(id_, uri, values, request.columns, self._surroundings.base)
+        declared = request.columns is not None
+        spec = SourceSpec(id_, uri, values, request.columns, self._surroundings.base, declared)
         sound = self._validate(plugin, spec, request.place)
         columns, unseen = self._columns(plugin, spec, request) if sound else (request.columns, "")
         plan = SourcePlan(
@@ -168,7 +169,7 @@ class Sources:
             replace(spec, columns=columns),
             columns,
             plugin.hidden,
-            request.columns is not None,
+            declared,
             request.place,
         )
         return Opened(plan, plugin, unseen)

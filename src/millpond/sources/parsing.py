@@ -18,6 +18,7 @@ from millpond.contracts.source import BAD, RAW
 from millpond.schema import Column, Schema, type_name
 from millpond.sources.ddl import quoted, table_ddl, type_ddl
 from millpond.sources.files.formats import FileFormat
+from millpond.sources.files.headers import column_place
 from millpond.sources.raw import PROBLEM, SUSPECT, VALUE
 
 # Names for steps on the way; no user's column may start so.
@@ -95,19 +96,13 @@ def parse_csv(
     parsed = F.from_csv(_TEXT, F.lit(f"{fields}, {_CORRUPT} STRING"), _csv_options(form))
     rows = rows.select("*", parsed.alias(_ROW))
     places = {c.name: column_place(c.name, names) for c in columns}
-    texts = {name: _field(_ROW, f"f{place}") for name, place in places.items()}
+    # A column that was found in other files may be absent in these.
+    nothing = F.lit(None).cast("string")
+    texts = {name: nothing if place is None else _field(_ROW, f"f{place}") for name, place in places.items()}
     casts = [_Cast(c, f"_mp_{i}", _from_text(texts[c.name], c.type), texts[c.name]) for i, c in enumerate(columns)]
     count = F.lit(f"the row does not have {len(names)} fields: ")
     wrong_count = F.when(_field(_ROW, _CORRUPT).isNotNull(), F.concat(count, _shown(F.col(_TEXT))))
     return _finished(rows, casts, kept, wrong_count)
-
-
-def column_place(name: str, names: Sequence[str]) -> int | None:
-    """Where a declared column stands in a header: by its exact name, else without regard to case."""
-    if name in names:
-        return names.index(name)
-    lowered = [other.lower() for other in names]
-    return lowered.index(name.lower()) if name.lower() in lowered else None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ def contents_of(spec: SourceSpec, where: Where, known: str | None = None) -> Con
     """The contents of a source; `known` is the format it had before, which counts when its files are gone. A source
     whose columns nobody knows yet may be opened, to see whether it is there, but not read."""
     form, columns = form_of(spec, where, known), spec.columns or Schema(())
-    return ParquetContents(columns) if form.name == "parquet" else TextContents(form, columns)
+    kind = {"declared": spec.declared}
+    return ParquetContents(columns, **kind) if form.name == "parquet" else TextContents(form, columns, **kind)
 
 
 def settled(contents: Contents, spec: SourceSpec, where: Where) -> Contents:

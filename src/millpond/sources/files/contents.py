@@ -92,8 +92,8 @@ class TextContents:
 
     tells_bad_apart = True
 
-    def __init__(self, form: FileFormat, columns: Schema) -> None:
-        self.form, self._columns = form, columns
+    def __init__(self, form: FileFormat, columns: Schema, *, declared: bool = True) -> None:
+        self.form, self._columns, self._declared = form, columns, declared
         self.schema = feed_schema(columns)
         self.headers: list[tuple[str, ...]] = []
 
@@ -117,7 +117,7 @@ class TextContents:
         header = read_header(path, self.form, tail)
         if header is None:
             return None
-        check_header(header.names, self._columns, path)
+        check_header(header.names, self._columns, path, declared=self._declared)
         return Opening(layout, header.end, self._number(header.names))
 
     def _number(self, names: tuple[str, ...]) -> int:

@@ -34,8 +34,8 @@ class ParquetContents:
     format = "parquet"
     tells_bad_apart = False
 
-    def __init__(self, columns: Schema) -> None:
-        self._columns = columns
+    def __init__(self, columns: Schema, *, declared: bool = True) -> None:
+        self._columns, self._declared = columns, declared
         self.headers: list[tuple[str, ...]] = []
         fields = [pa.field(c.name, c.type) for c in columns]
         self.schema = pa.schema([*fields, *PLACE, (BAD, pa.string()), (RAW, pa.binary())])
@@ -47,18 +47,18 @@ class ParquetContents:
         names = footer(path, tail)
         if names is None:
             return None
-        check_header(names.names, self._columns, path)
+        check_header(names.names, self._columns, path, declared=self._declared)
         return Opening("parquet", 0)
 
     def chunks(self, path: Path, opening: Opening, tail: Tail, major: int) -> Iterator[Chunk]:
         with pq.ParquetFile(path) as file:
             names = [_matching(c.name, file.schema_arrow.names) for c in self._columns]
             row = 0
-            for batch in file.iter_batches(BATCH_ROWS, columns=names):
+            for batch in file.iter_batches(BATCH_ROWS, columns=[name for name in names if name is not None]):
                 skipped = min(max(opening.start - row, 0), batch.num_rows)
                 row += batch.num_rows
                 if skipped < batch.num_rows:
-                    yield Chunk(self._fitted(batch.slice(skipped).select(names), path, major, row), row)
+                    yield Chunk(self._fitted(_all_of(names, batch.slice(skipped)), path, major, row), row)
 
     def _fitted(self, batch: pa.RecordBatch, path: Path, major: int, end: int) -> pa.RecordBatch:
         rows = batch.num_rows
@@ -94,8 +94,15 @@ def footer(path: Path, tail: Tail) -> pa.Schema | None:
         raise SourceError("MP502", message, hint="Write it again, or say what it is WITH ('format' = ...).") from error
 
 
-def _matching(name: str, names: list[str]) -> str:
-    return name if name in names else next(other for other in names if other.lower() == name.lower())
+def _matching(name: str, names: list[str]) -> str | None:
+    return name if name in names else next((other for other in names if other.lower() == name.lower()), None)
+
+
+def _all_of(names: list[str | None], batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of these names, in this order; NULLs where the file has none."""
+    absent = pa.nulls(batch.num_rows)
+    arrays = [absent if name is None else batch.column(name) for name in names]
+    return pa.RecordBatch.from_arrays(arrays, names=[name or f"_{place}" for place, name in enumerate(names)])
 
 
 def fitted(array: pa.Array, type_: pa.DataType, name: str, reasons: dict[int, str]) -> pa.Array:

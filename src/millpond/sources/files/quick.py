@@ -26,6 +26,7 @@ import pyarrow.json
 
 from millpond.schema import TIMESTAMP, Schema
 from millpond.sources.files.formats import FileFormat
+from millpond.sources.files.headers import column_place
 from millpond.sources.files.reading import Piece, is_utf8
 from millpond.sources.files.splitting import are_single_objects, quotes_close_fields
 
@@ -125,11 +126,10 @@ def _parse_csv(values: pa.Array, columns: Schema, names: Sequence[str], form: Fi
     data, _ = _bytes(values)
     if not is_utf8(values) or any(prefix in data for prefix in _HEX) or not quotes_close_fields(data, form):
         return None
-    lowered = [name.lower() for name in names]
-    wanted = [names.index(c.name) if c.name in names else lowered.index(c.name.lower()) for c in columns]
-    types = {
-        f"f{place}": pa.string() if c.type in _AS_TEXT else c.type for place, c in zip(wanted, columns, strict=True)
-    }
+    # A column that was found in other files may be absent in this one.
+    wanted = {c.name: place for c in columns if (place := column_place(c.name, names)) is not None}
+    read_as = {c.name: pa.string() if c.type in _AS_TEXT else c.type for c in columns}
+    types = {f"f{place}": read_as[name] for name, place in wanted.items()}
     doubled = form.escape == form.quote
     parsing = pyarrow.csv.ParseOptions(
         delimiter=form.delimiter,
@@ -154,7 +154,9 @@ def _parse_csv(values: pa.Array, columns: Schema, names: Sequence[str], form: Fi
         table = pyarrow.csv.read_csv(BytesIO(data), reading, parsing, converting)
     except pa.ArrowInvalid:
         return None
-    table = table.select([f"f{place}" for place in wanted]).rename_columns(list(columns.names))
+    table = table.select(list(types)).rename_columns(list(wanted))
+    for name in (c.name for c in columns if c.name not in wanted):
+        table = table.append_column(name, pa.nulls(table.num_rows, read_as[name]))
     return _cast(table, columns) if table.num_rows == len(values) else None
 
 
