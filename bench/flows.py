@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 import millpond as mp
-from millpond.runtime.session import build_session
+from millpond.runtime.spark.session import build_session
 
 EVENTS = 1_000_000
 TABLE_ROWS = 100_000

@@ -21,8 +21,8 @@ ON_CI = os.environ.get("CI", "").lower() == "true"
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """The session that every test of this process shares."""
-    from millpond.runtime.jars import connector_jars
-    from millpond.runtime.session import build_session
+    from millpond.runtime.spark.jars import connector_jars
+    from millpond.runtime.spark.session import build_session
 
     small = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
     jars = ",".join(str(jar) for jar in connector_jars("kafka", os.environ))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from millpond.errors import MillpondError, Problem
-from millpond.runtime.progress import AppProgress, FlowProgress, SourceProgress, TableProgress
+from millpond.runtime.figures.progress import AppProgress, FlowProgress, SourceProgress, TableProgress
 
 
 def progress(

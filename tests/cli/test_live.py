@@ -10,7 +10,7 @@ from tests.cli.fake_app import progress
 
 from millpond.cli.live import LiveView, RowsAbove, picture
 from millpond.errors import Problem, Severity
-from millpond.runtime.progress import AppProgress
+from millpond.runtime.figures.progress import AppProgress
 
 
 def drawn(moment: AppProgress, width: int = 120) -> str:

@@ -16,8 +16,8 @@ import pytest
 from millpond.cli.main import main
 from millpond.cli.query import read_query
 from millpond.errors import BindError, MillpondError
+from millpond.runtime.keeping.state import IDENTITY
 from millpond.runtime.socket import SOCKET_NAME, QuerySocket
-from millpond.runtime.state import IDENTITY
 
 ROWS = pa.table(
     {

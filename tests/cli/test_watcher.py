@@ -10,7 +10,7 @@ from tests.cli.fake_app import progress
 
 from millpond.cli.watcher import Watcher
 from millpond.errors import Problem, Severity
-from millpond.runtime.progress import AppProgress
+from millpond.runtime.figures.progress import AppProgress
 
 KNOWN = Problem("MP216", "Known before.", severity=Severity.WARNING)
 NEW = Problem("MP707", "Nobody feeds this.", severity=Severity.WARNING)

@@ -7,7 +7,7 @@ import pytest
 
 from millpond.errors import OptionError, SetupError
 from millpond.kafka.client import require_jars
-from millpond.runtime.jars import connector_jars, install_connector
+from millpond.runtime.spark.jars import connector_jars, install_connector
 
 
 @pytest.mark.spark

@@ -15,9 +15,9 @@ import millpond as mp
 from millpond.relational.answer import answered
 from millpond.relational.memory import Memory
 from millpond.relational.sources import Lookable
-from millpond.runtime.access import arrow_frame
 from millpond.runtime.planning import plan_text
-from millpond.runtime.relations import spark_text, tables_of
+from millpond.runtime.spark.access import arrow_frame
+from millpond.runtime.spark.relations import spark_text, tables_of
 
 DECLARED = """
 CREATE TABLE e (id INT, k INT, g STRING, n BIGINT, p DECIMAL(8,2), d DATE);

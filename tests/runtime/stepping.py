@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.contracts.source import BAD, ORDER_MAJOR, ORDER_MINOR, RAW
-from millpond.runtime.access import arrow_frame
+from millpond.runtime.figures.progress import RUNNING
 from millpond.runtime.planning import plan_text
-from millpond.runtime.progress import RUNNING
 from millpond.runtime.running import Running
+from millpond.runtime.spark.access import arrow_frame
 from millpond.testing.sql_files import sink_lines
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.runtime.stepping import Stepper
 
-from millpond.runtime.access import arrow_frame
+from millpond.runtime.spark.access import arrow_frame
 
 STREAM = """
 CREATE STREAM s (k STRING, n INT, d DECIMAL(10,2), f DOUBLE, g DOUBLE, b BOOLEAN, w STRING)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import millpond as mp
 from millpond.contracts.table import TableSpec
-from millpond.runtime.announcing import with_operations
+from millpond.runtime.views.announcing import with_operations
 from millpond.schema import Column, Schema
 from millpond.tables.store import open_store
 

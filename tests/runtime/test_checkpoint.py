@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import millpond as mp
-from millpond.runtime import flow
-from millpond.runtime.checkpoint import feed_files
+from millpond.runtime.flows import flow
+from millpond.runtime.flows.checkpoint import feed_files
 
 APP = """
 CREATE STREAM s (k INT, v STRING) FROM 'file://./in/*.jsonl' WITH ('max.rows.per.batch' = '2');

@@ -16,7 +16,7 @@ import pytest
 import millpond as mp
 from millpond.errors import StateError
 from millpond.faults import EPOCH_POINTS
-from millpond.runtime import epochs
+from millpond.runtime.flows import epochs
 from millpond.testing.sql_files import sink_lines
 
 APP = """
@@ -27,7 +27,7 @@ INSERT INTO 'file:out' SELECT id FROM ticks;
 # Begins the next epoch of the first flow, and ends itself on the way.
 BEGIN_ANEW = """
 import sys, millpond as mp
-from millpond.runtime import epochs
+from millpond.runtime.flows import epochs
 running = mp.App(sys.argv[1])._open()
 flow = running.flows[0]
 flow.open()

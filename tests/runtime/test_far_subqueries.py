@@ -9,7 +9,7 @@ import pytest
 
 import millpond as mp
 from millpond.errors import MillpondError
-from millpond.runtime.batch import ROWS_DRIVER_MAX
+from millpond.runtime.flows.batch import ROWS_DRIVER_MAX
 from millpond.sql.correlation import far_column
 from millpond.sql.parser import parse_script
 from millpond.sql.statements import Select

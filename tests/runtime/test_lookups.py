@@ -11,7 +11,8 @@ import pytest
 
 import millpond as mp
 from millpond.plan.model import AccessKind
-from millpond.runtime import lookups, work
+from millpond.runtime.flows import work
+from millpond.runtime.spark import lookups
 
 APP = """
 CREATE STREAM events (id INT, k INT, j STRING, n INT) FROM 'file://./events.jsonl';

@@ -12,8 +12,8 @@ from sqlglot import exp
 from millpond.contracts.table import Table, TableSpec
 from millpond.plan.typed import with_type
 from millpond.plan.upserts import matches_by_key
-from millpond.runtime.matching import apply_rows, take_apart
-from millpond.runtime.matching_at_once import apply_at_once
+from millpond.runtime.changing.matching import apply_rows, take_apart
+from millpond.runtime.changing.matching_at_once import apply_at_once
 from millpond.schema import Column, Schema
 from millpond.sql.parser import parse_expression
 from millpond.tables.store import open_store

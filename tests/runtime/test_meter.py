@@ -1,6 +1,6 @@
 """Counting: totals for good, rates over one and five minutes, and no more than a window's seconds held."""
 
-from millpond.runtime.meter import FIVE_MINUTES_S, Meter
+from millpond.runtime.figures.meter import FIVE_MINUTES_S, Meter
 from millpond.testing.clock import Clock
 
 

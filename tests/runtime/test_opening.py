@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from millpond.errors import SourceError
-from millpond.runtime.opening import Opening
+from millpond.runtime.loading.opening import Opening
 from millpond.runtime.planning import plan_text
 from millpond.testing.clock import Clock
 

@@ -14,8 +14,8 @@ import pytest
 
 import millpond as mp
 from millpond.errors import FlowError, MillpondError
+from millpond.runtime.figures.progress import FAILED, LOADING, MISSING, READY, RETRYING, STALE
 from millpond.runtime.planning import plan_text
-from millpond.runtime.progress import FAILED, LOADING, MISSING, READY, RETRYING, STALE
 from millpond.runtime.readiness import Readiness
 from millpond.runtime.reading import query_state
 from millpond.runtime.running import Running

@@ -12,7 +12,7 @@ import pytest
 from millpond.cli.main import main
 from millpond.errors import InputError, StateError
 from millpond.runtime.app import App
-from millpond.runtime.state import default_state, open_existing, open_state
+from millpond.runtime.keeping.state import default_state, open_existing, open_state
 
 
 def refused(path: Path, app: str = "app") -> StateError:
@@ -33,7 +33,7 @@ def test_the_default_stands_beside_the_sql_file(tmp_path: Path) -> None:
 
 
 def test_a_directory_held_by_another_process_is_refused_with_its_number(tmp_path: Path) -> None:
-    hold = "import sys; from pathlib import Path; from millpond.runtime.state import open_state\n"
+    hold = "import sys; from pathlib import Path; from millpond.runtime.keeping.state import open_state\n"
     hold += "s = open_state(Path(sys.argv[1]), 'app'); print('held', flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", hold, str(tmp_path / "state")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:

@@ -12,8 +12,8 @@ from pathlib import Path
 from millpond.cli.command import Arguments, Command, add_json
 from millpond.cli.health import CHECKS, DAMAGED, MISSING, OK, WARN, Finding, Machine
 from millpond.errors import StateError
-from millpond.runtime.jars import install_connector
-from millpond.runtime.state import STORE, open_existing
+from millpond.runtime.keeping.state import STORE, open_existing
+from millpond.runtime.spark.jars import install_connector
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from millpond.errors import Severity, StateError
 
 if TYPE_CHECKING:
     from millpond.plan.model import Plan
-    from millpond.runtime.edit_told import Edit
+    from millpond.runtime.keeping.edit_told import Edit
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,12 +47,12 @@ def run(arguments: Arguments) -> int:
 def _difference(plan: Plan, arguments: Arguments) -> Edit | None:
     """What the file would do to the state directory: the one that is given, or one that is there already."""
     # Spark's Python comes with the tables, so it is loaded only when there is something to compare.
-    from millpond.runtime.state import IDENTITY, state_of
+    from millpond.runtime.keeping.state import IDENTITY, state_of
 
     state = state_of(Path(arguments.file), arguments.state, plan.settings)
     if not arguments.state and not (state / IDENTITY).is_file():
         return None
-    from millpond.runtime.edit_told import read_edit
+    from millpond.runtime.keeping.edit_told import read_edit
 
     try:
         return read_edit(plan, state)

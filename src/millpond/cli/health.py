@@ -16,8 +16,8 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from millpond.runtime.jars import jars_folder
-from millpond.runtime.java import JAVA_MIN, find_java, java_version
+from millpond.runtime.spark.jars import jars_folder
+from millpond.runtime.spark.java import JAVA_MIN, find_java, java_version
 
 # A missing thing stops Millpond, a warning does not; a state can be damaged.
 OK, WARN, MISSING, DAMAGED = "ok", "warn", "missing", "damaged"

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from millpond.cli.messages import counted, problem_line
 from millpond.errors import Problem
-from millpond.runtime.progress import AppProgress, FlowProgress, TableProgress
+from millpond.runtime.figures.progress import AppProgress, FlowProgress, TableProgress
 
 EVERY_S = 5.0
 

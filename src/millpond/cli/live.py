@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from millpond.errors import Problem, Severity
-from millpond.runtime.progress import AppProgress, FlowProgress, SourceProgress, TableProgress
+from millpond.runtime.figures.progress import AppProgress, FlowProgress, SourceProgress, TableProgress
 
 _COLOURS = {
     "missing": "yellow",

@@ -75,7 +75,7 @@ def answer(sql: str, state: Path, app: str | None = None, variables: Mapping[str
 
 def find_state(state: str | None, app: str | None) -> Path:
     """The state directory that is meant: given, that of the SQL file, or the only one here; MP807 without one."""
-    from millpond.runtime.state import IDENTITY, state_of
+    from millpond.runtime.keeping.state import IDENTITY, state_of
     from millpond.settings import TOML, environment_name, load_settings
 
     state = state or (os.environ.get(environment_name("state")) if app is None else None)

@@ -11,7 +11,7 @@ from typing import Protocol, TextIO
 
 from millpond.cli.lines import JsonView, LineView
 from millpond.errors import Problem
-from millpond.runtime.progress import AppProgress
+from millpond.runtime.figures.progress import AppProgress
 
 
 class View(Protocol):

@@ -9,7 +9,7 @@ from typing import Self
 
 from millpond.cli.views import View
 from millpond.errors import Problem, Severity
-from millpond.runtime.progress import AppProgress
+from millpond.runtime.figures.progress import AppProgress
 
 INTERVAL_S = 0.25
 

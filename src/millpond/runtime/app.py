@@ -21,22 +21,22 @@ from millpond.contracts.source import Found
 from millpond.contracts.table import Table
 from millpond.errors import FlowError, InputError, MillpondError, NotYetError, RunError, SqlError, TableError
 from millpond.plan.model import Plan
-from millpond.runtime.announcing import announce, publish
-from millpond.runtime.asking import ask
-from millpond.runtime.columns_found import recalled
-from millpond.runtime.defining import DEFINITIONS, define, portions
-from millpond.runtime.feeding import Feeder, feeder
+from millpond.runtime.figures.asking import ask
+from millpond.runtime.figures.progress import AppProgress
+from millpond.runtime.flows.work import Work
+from millpond.runtime.keeping.defining import DEFINITIONS, define, portions
+from millpond.runtime.keeping.state import state_of
+from millpond.runtime.loading.columns_found import recalled
+from millpond.runtime.loading.feeding import Feeder, feeder
 from millpond.runtime.planning import plan_file, plan_text
-from millpond.runtime.progress import AppProgress
 from millpond.runtime.queries import Queries, as_stored, bind_against, the_query
 from millpond.runtime.replaying import Choice, Replayed, replay
 from millpond.runtime.result import Result
 from millpond.runtime.running import Running
 from millpond.runtime.shown import shown
 from millpond.runtime.socket import QuerySocket
-from millpond.runtime.state import state_of
 from millpond.runtime.transaction import AppTransaction
-from millpond.runtime.work import Work
+from millpond.runtime.views.announcing import announce, publish
 from millpond.settings import load_settings
 from millpond.sql.parser import parse_script
 from millpond.sql.statements import Describe, Explain, Show, Statement

@@ -13,11 +13,11 @@ from millpond.contracts.table import Store
 from millpond.errors import Problem
 from millpond.plan.flows import writes
 from millpond.plan.model import FlowPlan, Plan, SourcePlan, TableKind, TablePlan
-from millpond.runtime.access import Exchange
 from millpond.runtime.dead_letters import Letters
-from millpond.runtime.progress import READY, STALE
-from millpond.runtime.state import StateFolder
-from millpond.runtime.writers import Writers
+from millpond.runtime.figures.progress import READY, STALE
+from millpond.runtime.keeping.state import StateFolder
+from millpond.runtime.spark.access import Exchange
+from millpond.runtime.views.writers import Writers
 from millpond.sql.statements import Name, Statement
 
 

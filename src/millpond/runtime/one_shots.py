@@ -12,16 +12,16 @@ from millpond.contracts.sink import Mark
 from millpond.errors import MillpondError, Place, Severity
 from millpond.plan.absent import SKIP
 from millpond.plan.model import OneShot, Plan
-from millpond.runtime.access import Relation, Views
-from millpond.runtime.announcing import announce, publish
-from millpond.runtime.changes import RUNNERS as CHANGES
-from millpond.runtime.changes import change
+from millpond.runtime.changing.changes import RUNNERS as CHANGES
+from millpond.runtime.changing.changes import change
 from millpond.runtime.context import Context
-from millpond.runtime.ledger import ONCE, forget_table
+from millpond.runtime.flows.staging import stage_rows
+from millpond.runtime.flows.work import Work
+from millpond.runtime.keeping.ledger import ONCE, forget_table
 from millpond.runtime.readiness import Readiness, not_ready
-from millpond.runtime.spark_errors import translate
-from millpond.runtime.staging import stage_rows
-from millpond.runtime.work import Work
+from millpond.runtime.spark.access import Relation, Views
+from millpond.runtime.spark.errors import translate
+from millpond.runtime.views.announcing import announce, publish
 from millpond.sql.statements import (
     CreateIndex,
     Delete,

@@ -29,22 +29,22 @@ from millpond.plan.windows import without_windows
 from millpond.registry import find
 from millpond.relational.answer import answered
 from millpond.relational.memory import Memory
-from millpond.runtime.access import Views, arrow_frame
-from millpond.runtime.batch import Batch
-from millpond.runtime.batch_run import BatchRun
-from millpond.runtime.companions import companion_specs
+from millpond.runtime.aggregates.companions import companion_specs
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import SPEC as DEAD_LETTERS_SPEC
-from millpond.runtime.editing import Change, difference, statements_of
-from millpond.runtime.joining import joined_schema, side_schema
-from millpond.runtime.ledger import DEFINITION, LOAD, STATEMENTS, VIEW, Definition, forget_table
-from millpond.runtime.progress import MISSING, READY
-from millpond.runtime.relations import spark_text, tables_of
-from millpond.runtime.spark_errors import too_far, translate
-from millpond.runtime.spark_types import from_spark_schema
-from millpond.runtime.steps import run_step
-from millpond.runtime.waiting import waiting_spec
-from millpond.runtime.work import Work
+from millpond.runtime.figures.progress import MISSING, READY
+from millpond.runtime.flows.batch import Batch
+from millpond.runtime.flows.batch_run import BatchRun
+from millpond.runtime.flows.joining import joined_schema, side_schema
+from millpond.runtime.flows.steps import run_step
+from millpond.runtime.flows.waiting import waiting_spec
+from millpond.runtime.flows.work import Work
+from millpond.runtime.keeping.editing import Change, difference, statements_of
+from millpond.runtime.keeping.ledger import DEFINITION, LOAD, STATEMENTS, VIEW, Definition, forget_table
+from millpond.runtime.spark.access import Views, arrow_frame
+from millpond.runtime.spark.errors import too_far, translate
+from millpond.runtime.spark.relations import spark_text, tables_of
+from millpond.runtime.spark.types import from_spark_schema
 from millpond.schema import Column, Schema
 from millpond.sql.correlation import far_column
 

@@ -18,11 +18,11 @@ from millpond.plan.model import OneShot, Plan
 from millpond.relational.answer import answered
 from millpond.relational.memory import Memory
 from millpond.relational.sources import Lookable
-from millpond.runtime.access import Views
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
 from millpond.runtime.planning import plan_text, without_lines
-from millpond.runtime.relations import spark_text, tables_of
-from millpond.runtime.spark_errors import too_far, translate
+from millpond.runtime.spark.access import Views
+from millpond.runtime.spark.errors import too_far, translate
+from millpond.runtime.spark.relations import spark_text, tables_of
 from millpond.schema import Column, Schema, type_name
 from millpond.settings import Settings
 from millpond.sql.correlation import far_column

@@ -10,7 +10,7 @@ from millpond.errors import FlowError, MillpondError, Place, Problem, Severity
 from millpond.plan.absent import SKIP, can_do_without
 from millpond.plan.model import FlowPlan, Step
 from millpond.runtime.context import Context
-from millpond.runtime.progress import FAILED, READY
+from millpond.runtime.figures.progress import FAILED, READY
 
 GOES_ON = {
     "skip": "is skipped for every event",

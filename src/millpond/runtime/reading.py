@@ -10,16 +10,16 @@ from pyspark.sql import SparkSession
 
 from millpond.errors import InputError
 from millpond.plan.model import Plan
-from millpond.runtime.access import Exchange, Views
-from millpond.runtime.asking import ask
 from millpond.runtime.context import Context
-from millpond.runtime.evaluate import spark_fallback
-from millpond.runtime.last import with_last_known
+from millpond.runtime.figures.asking import ask
+from millpond.runtime.figures.last import with_last_known
+from millpond.runtime.figures.reporting import progress_of
+from millpond.runtime.keeping.state import StateFolder, open_existing
 from millpond.runtime.planning import plan_file
 from millpond.runtime.queries import Queries, bind_against, the_query
-from millpond.runtime.reporting import progress_of
-from millpond.runtime.session import build_session
-from millpond.runtime.state import StateFolder, open_existing
+from millpond.runtime.spark.access import Exchange, Views
+from millpond.runtime.spark.evaluate import spark_fallback
+from millpond.runtime.spark.session import build_session
 from millpond.sql.statements import Describe, Explain, Show
 from millpond.tables.store import open_store
 

@@ -11,16 +11,16 @@ import pyarrow as pa
 
 from millpond.contracts.table import ReadTable, Transaction
 from millpond.plan.model import FlowPlan, Step, StepKind
-from millpond.runtime.access import Views
-from millpond.runtime.announcing import announce, publish
-from millpond.runtime.batch import split_records
-from millpond.runtime.batch_run import BatchRun
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import ALL_STATEMENTS, NAME, ORIGIN, origin_key, statement_id
-from millpond.runtime.flow import Flow
-from millpond.runtime.ledger import FlowEntry, flow_entry, flow_key
-from millpond.runtime.watermark import Reached
-from millpond.runtime.work import Work
+from millpond.runtime.flows.batch import split_records
+from millpond.runtime.flows.batch_run import BatchRun
+from millpond.runtime.flows.flow import Flow
+from millpond.runtime.flows.watermark import Reached
+from millpond.runtime.flows.work import Work
+from millpond.runtime.keeping.ledger import FlowEntry, flow_entry, flow_key
+from millpond.runtime.spark.access import Views
+from millpond.runtime.views.announcing import announce, publish
 
 # Numbers the replays of a flow, so that their sinks' files have names of their own.
 REPLAYED = "replayed:"

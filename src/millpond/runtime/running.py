@@ -17,26 +17,26 @@ from sqlglot import exp
 from millpond.contracts.table import Ending, Transaction
 from millpond.errors import MillpondError, TableError
 from millpond.plan.model import Plan
-from millpond.runtime.access import Exchange, Views
-from millpond.runtime.announcing import announce, publish
-from millpond.runtime.asking import ask
 from millpond.runtime.context import Context
-from millpond.runtime.evaluate import spark_fallback
-from millpond.runtime.jars import session_conf
-from millpond.runtime.joining import relay_sinks
-from millpond.runtime.last import remember, with_last_known
+from millpond.runtime.figures.asking import ask
+from millpond.runtime.figures.last import remember, with_last_known
+from millpond.runtime.figures.progress import FAILED, AppProgress
+from millpond.runtime.figures.reporting import progress_of
+from millpond.runtime.flows.joining import relay_sinks
+from millpond.runtime.flows.work import Work
+from millpond.runtime.keeping.state import open_state
+from millpond.runtime.loading.poller import Poller
 from millpond.runtime.one_shots import OneShots
-from millpond.runtime.poller import Poller
 from millpond.runtime.preparing import Preparation
-from millpond.runtime.progress import FAILED, AppProgress
-from millpond.runtime.reporting import progress_of
-from millpond.runtime.session import adopt_session, build_session
 from millpond.runtime.sinks import open_sinks, recover_sinks
-from millpond.runtime.spark_errors import translate
+from millpond.runtime.spark.access import Exchange, Views
+from millpond.runtime.spark.errors import translate
+from millpond.runtime.spark.evaluate import spark_fallback
+from millpond.runtime.spark.jars import session_conf
+from millpond.runtime.spark.session import adopt_session, build_session
 from millpond.runtime.starting import Replan, Start
-from millpond.runtime.state import open_state
 from millpond.runtime.transaction import refuse_defined
-from millpond.runtime.work import Work
+from millpond.runtime.views.announcing import announce, publish
 from millpond.sql.statements import Select, Statement
 from millpond.tables.store import open_store
 

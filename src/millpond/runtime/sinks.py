@@ -8,8 +8,8 @@ from millpond.contracts.sink import Sink
 from millpond.contracts.table import Store
 from millpond.plan.model import Plan
 from millpond.registry import find
-from millpond.runtime.ledger import CHANGES, FLOW, ONCE
-from millpond.runtime.measured import MeasuredSink
+from millpond.runtime.figures.measured import MeasuredSink
+from millpond.runtime.keeping.ledger import CHANGES, FLOW, ONCE
 
 TERMINAL = "terminal"
 

@@ -13,19 +13,19 @@ from millpond.errors import MillpondError
 from millpond.plan.flows import writes
 from millpond.plan.model import FlowPlan, Plan, SourcePlan, TableKind
 from millpond.registry import find
-from millpond.runtime.access import Views
-from millpond.runtime.announcing import announce, publish
-from millpond.runtime.columns_found import recall, remember
 from millpond.runtime.context import Context
-from millpond.runtime.flow import Flow
-from millpond.runtime.ledger import CHANGES, VIEW
-from millpond.runtime.load import Loader
+from millpond.runtime.figures.progress import FINISHED, MISSING, RETRYING, WAITING
+from millpond.runtime.flows.flow import Flow
+from millpond.runtime.flows.work import Work
+from millpond.runtime.keeping.ledger import CHANGES, VIEW
+from millpond.runtime.loading.columns_found import recall, remember
+from millpond.runtime.loading.load import Loader
 from millpond.runtime.one_shots import OneShots
 from millpond.runtime.planning import discover_local
 from millpond.runtime.preparing import Preparation, is_held
-from millpond.runtime.progress import FINISHED, MISSING, RETRYING, WAITING
 from millpond.runtime.readiness import Readiness, not_run
-from millpond.runtime.work import Work
+from millpond.runtime.spark.access import Views
+from millpond.runtime.views.announcing import announce, publish
 
 # How often a source that was empty is looked at for its first records.
 REVISIT_S = 1.0

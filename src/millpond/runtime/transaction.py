@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from millpond.contracts.table import Transaction, WriteTable
 from millpond.errors import BindError, Place, SqlError
 from millpond.plan.model import OneShot, Plan, TableKind
-from millpond.runtime.changes import RUNNERS as CHANGES
-from millpond.runtime.changes import change
-from millpond.runtime.work import Work
+from millpond.runtime.changing.changes import RUNNERS as CHANGES
+from millpond.runtime.changing.changes import change
+from millpond.runtime.flows.work import Work
 from millpond.sql.parser import parse_script
 from millpond.sql.statements import CreateIndex, CreateStream, CreateTable, Drop, SetOption
 

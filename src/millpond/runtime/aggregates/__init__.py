@@ -1,0 +1,1 @@
+"""Groups and windows over streams, kept up to date batch by batch."""

@@ -1,0 +1,248 @@
+"""UPDATE and DELETE driven by a stream: events apply to each row one at a time, in stream order.
+
+A row depends on its own past and the events that meet it, never on other rows. So each row is folded on its own: the
+part of WHERE that no SET can change pairs rows with events; a row's events are sorted and walked,
+judging the rest of WHERE against the row as the events before have left it. Where nothing depends on a changed
+column the walk is not needed: the last event wins. Arrow walks a small batch, Spark's `aggregate` a large one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
+from millpond.contracts.table import WriteTable
+from millpond.plan.model import Step
+from millpond.runtime.changing.rows import ROW_NUMBER, numbered, swap_rows, with_columns
+from millpond.runtime.changing.walking import Walk, last_of_each, walked
+from millpond.runtime.flows.work import Work
+from millpond.runtime.spark.access import Relation
+from millpond.runtime.spark.relations import ORDER, carry_order
+from millpond.schema import Schema, type_name
+from millpond.sql.conditions import all_of
+from millpond.sql.parser import parse_expression
+from millpond.sql.spark import render
+from millpond.sql.statements import Delete, Update
+
+TARGET = "__target__"
+PAIRS = "__pairs__"
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """A change taken apart: `select` is FROM source, table; `alias` is the table's name in it; `fixed` are the
+    conditions that no SET can change and `moving` the others; `sets` the new values by column."""
+
+    select: exp.Select
+    alias: str
+    fixed: tuple[exp.Expr, ...]
+    moving: tuple[exp.Expr, ...]
+    sets: dict[str, exp.Expr]
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether neither the conditions nor the values look at a column that is set."""
+        return not self.moving and not any(_looks_at(v, self.alias, self.sets) for v in self.sets.values())
+
+    @cached_property
+    def met(self) -> exp.Select:
+        """The numbers of the rows that some event meets."""
+        number = exp.alias_(_of(self.alias, ROW_NUMBER), ROW_NUMBER)
+        return _selecting(self, [number], self.fixed + self.moving).distinct()
+
+
+def take_apart(step: Step, table: WriteTable) -> Pairing:
+    """The parts of a stream-driven UPDATE or DELETE."""
+    statement = step.statement
+    assert isinstance(statement, Update | Delete)
+    assert isinstance(step.query, exp.Select)
+    select = step.query.copy()
+    alias = (statement.alias or statement.table).text
+    target = next(j.this for j in select.args["joins"] if j.this.alias_or_name.lower() == alias.lower())
+    target.set("this", exp.to_identifier(TARGET, quoted=True))
+    target.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+    values = [e.unalias() for e in select.expressions] if isinstance(statement, Update) else []
+    sets = {table.schema[name].name: value for name, value in zip(step.columns, values, strict=True)}
+    where = select.args.pop("where", None)
+    conditions = list(all_of(where.this if where is not None else None))
+    moving = tuple(c for c in conditions if _looks_at(c, alias, sets))
+    fixed = tuple(c for c in conditions if c not in moving)
+    return Pairing(select, alias, fixed, moving, sets)
+
+
+def _looks_at(expression: exp.Expr, alias: str, sets: dict[str, exp.Expr]) -> bool:
+    names = {name.lower() for name in sets}
+    return any(c.name.lower() in names and c.table.lower() == alias.lower() for c in expression.find_all(exp.Column))
+
+
+def apply_change(work: Work, step: Step, batch: Relation) -> int:
+    """Run a stream-driven UPDATE or DELETE on a batch; returns the rows changed."""
+    table = work.table(step.target)
+    if not len(table):
+        return 0
+    pairing = work.memory.once("pairing", step.query, lambda: take_apart(step, table))
+    rows = _candidates(work, pairing, table)
+    given = {TARGET: numbered(rows)}
+    if not pairing.sets:
+        gone = work.rows(pairing.met, batch, given)[ROW_NUMBER]
+        return swap_rows(table, rows, gone, rows.slice(0, 0)) if len(gone) else 0
+    walk = _last if pairing.stands_still else _fold
+    changed = walk(work, pairing, given, batch, table)
+    if not changed.num_rows:
+        return 0
+    positions = changed[ROW_NUMBER]
+    new = with_columns(rows.take(positions), changed.drop_columns([ROW_NUMBER]), table.schema.arrow())
+    return _write(table, pairing, rows, positions, new)
+
+
+def _candidates(work: Work, pairing: Pairing, table: WriteTable) -> pa.Table:
+    """The rows that some event may meet: of a table with a key those of the batch's keys, else all."""
+    found = None
+    if table.schema.key and work.lookups is not None:
+        found = work.lookups.candidates(pairing.met, TARGET, table)
+    return table.to_arrow() if found is None else found
+
+
+def _write(table: WriteTable, pairing: Pairing, rows: pa.Table, positions: pa.ChunkedArray, new: pa.Table) -> int:
+    key = {name.lower() for name in table.schema.key}
+    if key and not key & {name.lower() for name in pairing.sets}:
+        return table.upsert(new)
+    return swap_rows(table, rows, positions, new)
+
+
+Given = dict[str, pa.Table]
+
+
+def _last(work: Work, pairing: Pairing, given: Given, batch: Relation, table: WriteTable) -> pa.Table:
+    """The rows that some event meets, with what the last such event sets."""
+    query = work.memory.once("last", pairing.select, lambda: _last_query(pairing, table.schema))
+    found = work.answer(query, batch, given)
+    names = list(pairing.sets)
+    if found is not None:
+        rows = found.rename_columns([ROW_NUMBER, *names, *ORDER]).sort_by([(name, "ascending") for name in ORDER])
+        return last_of_each(rows, ROW_NUMBER).select([ROW_NUMBER, *names])
+    view = work.views.frame(PAIRS, work.frame(query, batch, given))
+    chosen = ", ".join(f"last.v{i} AS `{name}`" for i, name in enumerate(names))
+    fields = ", ".join(f"v{i}" for i in range(len(names)))
+    text = (
+        f"SELECT {ROW_NUMBER}, {chosen} FROM (SELECT {ROW_NUMBER}, max_by(struct({fields}), "
+        f"struct({ORDER_MAJOR}, {ORDER_MINOR})) AS last FROM `{view}` GROUP BY {ROW_NUMBER})"
+    )
+    return work.views.session.sql(text).toArrow()
+
+
+def _last_query(pairing: Pairing, schema: Schema) -> exp.Query:
+    types = [type_name(schema[name].type) for name in pairing.sets]
+    casts = [exp.cast(v.copy(), t, dialect="spark") for v, t in zip(pairing.sets.values(), types, strict=True)]
+    values = [exp.alias_(cast, f"v{i}") for i, cast in enumerate(casts)]
+    number = exp.alias_(_of(pairing.alias, ROW_NUMBER), ROW_NUMBER)
+    return _ordered(_selecting(pairing, [number, *values], pairing.fixed))
+
+
+def _fold(work: Work, pairing: Pairing, given: Given, batch: Relation, table: WriteTable) -> pa.Table:
+    """The rows that some event meets, walked through their events in order."""
+    body = work.memory.once("body", pairing.select, lambda: _Body(pairing, table.schema))
+    query = work.memory.once(
+        "pairs", pairing.select, lambda: _ordered(_selecting(pairing, body.columns(), pairing.fixed))
+    )
+    pairs = work.answer(query, batch, given)
+    found = None if pairs is None else walked(work.memory.once("walk", pairing.select, body.walk_of_rows), pairs)
+    if found is not None:
+        return found
+    view = work.views.frame(PAIRS, work.frame(query, batch, given))
+    text = (
+        f"SELECT {ROW_NUMBER}, folded.* FROM (SELECT {ROW_NUMBER}, {body.walk()} AS folded FROM ("
+        f"SELECT {ROW_NUMBER}, {body.firsts()}, sort_array(collect_list(struct({body.event_fields()}))) AS events "
+        f"FROM `{view}` GROUP BY {ROW_NUMBER})) WHERE folded.hit"
+    )
+    return work.views.session.sql(text).toArrow().drop_columns(["hit"])
+
+
+def _selecting(pairing: Pairing, columns: list[exp.Expr], conditions: tuple[exp.Expr, ...]) -> exp.Select:
+    query = pairing.select.copy()
+    query.set("expressions", [c.copy() for c in columns])
+    return query.where(*(c.copy() for c in conditions)) if conditions else query
+
+
+def _ordered(query: exp.Select) -> exp.Query:
+    ordered = carry_order(query)
+    assert ordered is not None, "the source of a change has no aggregate and no order of its own"
+    return ordered
+
+
+def _of(alias: str, name: str) -> exp.Column:
+    return exp.column(name, table=alias, quoted=True)
+
+
+class _Body:
+    """The walk as Spark text: `a` is the row as the events before left it, `e` the event."""
+
+    def __init__(self, pairing: Pairing, schema: Schema) -> None:
+        self._pairing = pairing
+        self._schema = schema
+        self._events: dict[str, exp.Expr] = {}
+        self._rows: dict[str, exp.Column] = {}
+        self._moving = [self._inside(c) for c in pairing.moving]
+        self._values = {name: self._inside(v) for name, v in pairing.sets.items()}
+
+    def _inside(self, expression: exp.Expr) -> str:
+        """An expression with its columns put where the walk finds them; what it needs of events is noted."""
+        alias = self._pairing.alias.lower()
+        sets = {name.lower(): name for name in self._pairing.sets}
+
+        def placed(node: exp.Expr) -> exp.Expr:
+            if isinstance(node, exp.Subquery | exp.Exists) or (isinstance(node, exp.In) and node.args.get("query")):
+                return self._event(node)
+            if not isinstance(node, exp.Column):
+                return node
+            if node.table.lower() != alias:
+                return self._event(node)
+            if node.name.lower() in sets:
+                return exp.column(sets[node.name.lower()], table="a", quoted=True)
+            self._rows.setdefault(node.name, node.copy())
+            return exp.column(f"t_{node.name}", quoted=True)
+
+        return render(expression.copy().transform(placed))
+
+    def _event(self, node: exp.Expr) -> exp.Expr:
+        for name, known in self._events.items():
+            if known == node:
+                return exp.column(name, table="e")
+        name = f"e{len(self._events)}"
+        self._events[name] = node.copy()
+        return exp.column(name, table="e")
+
+    def walk_of_rows(self) -> Walk:
+        """The walk as Arrow does it."""
+        values = {name: (parse_expression(text), self._schema[name].type) for name, text in self._values.items()}
+        return Walk(values, tuple(parse_expression(text) for text in self._moving))
+
+    def columns(self) -> list[exp.Expr]:
+        """What the pairs must hold."""
+        alias = self._pairing.alias
+        found: list[exp.Expr] = [exp.alias_(_of(alias, ROW_NUMBER), ROW_NUMBER)]
+        found += [exp.alias_(_of(alias, name), f"s_{name}", quoted=True) for name in self._pairing.sets]
+        found += [exp.alias_(column.copy(), f"t_{name}", quoted=True) for name, column in self._rows.items()]
+        return found + [exp.alias_(node.copy(), name) for name, node in self._events.items()]
+
+    def firsts(self) -> str:
+        names = [f"`s_{name}`" for name in self._pairing.sets] + [f"`t_{name}`" for name in self._rows]
+        return ", ".join(f"first({name}) AS {name}" for name in names)
+
+    def event_fields(self) -> str:
+        return ", ".join([ORDER_MAJOR, ORDER_MINOR, *self._events])
+
+    def walk(self) -> str:
+        start = ", ".join(f"'{name}', `s_{name}`" for name in self._pairing.sets)
+        after = ", ".join(f"'{n}', CAST({v} AS {self._type(n)})" for n, v in self._values.items())
+        moved = f"named_struct({after}, 'hit', true)"
+        meets = " AND ".join(f"({text})" for text in self._moving)
+        step = f"IF({meets}, {moved}, a)" if meets else moved
+        return f"aggregate(events, named_struct({start}, 'hit', false), (a, e) -> {step})"
+
+    def _type(self, name: str) -> str:
+        return type_name(self._schema[name].type)

@@ -1,0 +1,1 @@
+"""What a running app tells of itself."""

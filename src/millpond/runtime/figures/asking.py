@@ -1,0 +1,132 @@
+"""SHOW, DESCRIBE and EXPLAIN: an app's own figures as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from millpond import registry
+from millpond.contracts.source import without_identity
+from millpond.contracts.table import Store, Table
+from millpond.errors import BindError
+from millpond.options import Option
+from millpond.plan.explain import explain_text
+from millpond.plan.model import Plan, StreamPlan
+from millpond.plan.ownership import TABLE_OPTIONS
+from millpond.runtime.figures.progress import AppProgress, FlowProgress, SourceProgress, TableProgress
+from millpond.schema import TIMESTAMP, type_name
+from millpond.settings import SETTINGS
+from millpond.sql.statements import Describe, Explain, Show, Statement
+from millpond.suggest import did_you_mean
+
+
+def ask(statement: Statement, plan: Plan, store: Store, progress: AppProgress) -> pa.Table:
+    """The answer to a SHOW, DESCRIBE or EXPLAIN."""
+    if isinstance(statement, Show):
+        return _show(statement, plan, progress)
+    if isinstance(statement, Describe):
+        return _describe(statement, store, plan)
+    assert isinstance(statement, Explain)
+    return pa.table({"plan": explain_text(plan).splitlines()})
+
+
+def _show(statement: Show, plan: Plan, progress: AppProgress) -> pa.Table:
+    kind = statement.kind.upper()
+    if kind == "TABLES":
+        return _rows(progress.tables, TableProgress)
+    if kind == "FLOWS":
+        return _rows(progress.flows, FlowProgress)
+    if kind == "SOURCES":
+        return _rows(progress.sources, SourceProgress)
+    if kind == "STREAMS":
+        streams = [(s.name, _sources(s, plan), s.derived) for s in plan.streams]
+        return _table(("name", "source", "derived"), streams)
+    if kind == "VIEWS":
+        return _table(("name", "refresh"), [(t.name, t.refresh) for t in plan.tables if t.kind == "view"])
+    if kind == "CONNECTORS":
+        found = [(kind_, name) for kind_ in ("source", "sink", "backend") for name in registry.names(kind_)]
+        return _table(("kind", "name"), found)
+    return _table(("name", "kind", "default", "help"), [_option(o) for o in _options(statement)])
+
+
+def _sources(stream: StreamPlan, plan: Plan) -> str:
+    return " joined with ".join(plan.source(id_).spec.shown for id_ in (stream.source, *stream.joined))
+
+
+def _options(statement: Show) -> Sequence[Option]:
+    """OPTIONS FOR a source, sink or backend; `app` for the settings."""
+    wanted = statement.subject.key if statement.subject else "app"
+    if wanted == "app":
+        return SETTINGS
+    kinds = [kind for kind in ("source", "sink", "backend") if wanted in registry.names(kind)]
+    if kinds:
+        # One name may be several things: memory is a source and a backend.
+        return [option for kind in kinds for option in registry.find(kind, wanted).options]
+    names = [n for kind in ("source", "sink", "backend") for n in registry.names(kind)]
+    place = statement.subject.place if statement.subject else statement.place
+    raise BindError("MP308", f"There is no connector '{wanted}'.", place=place, hint=did_you_mean(wanted, names))
+
+
+def _option(option: Option) -> tuple[str, str, str | None, str]:
+    return option.name, option.kind.name, option.default, option.help
+
+
+def _describe(statement: Describe, store: Store, plan: Plan) -> pa.Table:
+    name = statement.name.text
+    known = {n.lower(): n for n in store.names()}
+    if name.lower() in known:
+        table = store.table(name)
+        schema = without_identity(table.schema)
+        key = {k.lower() for k in schema.key}
+        rows: list[tuple[Any, ...]] = [
+            (c.name, type_name(c.type), c.nullable, c.name.lower() in key, c.default) for c in schema
+        ]
+        if statement.extended:
+            rows += [(f"# {n}", v, None, None, None) for n, v in _extended(table)]
+        return _table(("column", "type", "nullable", "key", "default"), rows)
+    stream = next((s for s in plan.streams if s.name.lower() == name.lower()), None)
+    if stream is None:
+        hint = did_you_mean(name, [*known.values(), *(s.name for s in plan.streams)])
+        raise BindError("MP201", f"There is no table or stream '{name}'.", place=statement.name.place, hint=hint)
+    columns = [(c.name, type_name(c.type), c.nullable, False, None) for c in stream.columns or ()]
+    return _table(("column", "type", "nullable", "key", "default"), columns)
+
+
+def _extended(table: Table) -> Iterator[tuple[str, str]]:
+    """What else there is to say about a table: how it is kept, and its figures."""
+    yield "backend", table.spec.backend
+    yield "state", table.state
+    for index in table.spec.indexes:
+        yield "index", ", ".join(index)
+    known = (*registry.find("backend", table.spec.backend).options, *TABLE_OPTIONS)
+    for option in known:
+        value = table.spec.values.get(option.name)
+        if value is not None:
+            yield f"option {option.name}", "(not shown)" if option.secret else str(value)
+    for name, figure in asdict(table.stats()).items():
+        told = _moment(figure) if name == "updated_at" else figure
+        yield name, "" if told is None else str(told)
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def _rows(items: Sequence[Any], kind: type[TableProgress | SourceProgress | FlowProgress]) -> pa.Table:
+    """The figures that SHOW tells; the others are for programs."""
+    names = [f.name for f in fields(kind)][: kind.SHOWN]
+    table = _table(names, [tuple(asdict(item)[n] for n in names) for item in items])
+    if "updated_at" not in names:
+        return table
+    moments = [_moment(item.updated_at) for item in items]
+    return table.set_column(names.index("updated_at"), "updated_at", pa.array(moments, TIMESTAMP))
+
+
+def _table(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+    arrays = [pa.array(list(c)) if rows else pa.array([], pa.string()) for c in columns]
+    return pa.table([a.cast(pa.string()) if pa.types.is_null(a.type) else a for a in arrays], names=list(names))

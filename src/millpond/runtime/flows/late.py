@@ -1,0 +1,96 @@
+"""Rows that cannot be counted: too late for their window, or without a time. None of them vanishes unsaid."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.plan.aggregate_model import END, START, AggregatePlan
+from millpond.plan.model import Step
+from millpond.runtime.aggregates.aggregate import positions
+from millpond.runtime.aggregates.partials import Grouped, names
+from millpond.runtime.flows.aside import put_aside
+from millpond.runtime.flows.batch_run import BatchRun
+from millpond.runtime.flows.watermark import as_scalar, at
+from millpond.runtime.spark.relations import ORDER
+
+LATE, NO_TIME = "MP706", "MP401"
+# A user's column may have any name that does not start so.
+_START, _END = "__mp_start", "__mp_end"
+
+
+def retention_us(run: BatchRun, step: Step) -> int | None:
+    """How long a table keeps a window after its end."""
+    table = run.work.context.plan.table(step.target)
+    return table.options.get("retention") if table is not None else None
+
+
+def closed_until(run: BatchRun, step: Step, reached: int | None) -> int | None:
+    """Windows that ended by then take no more rows, seen from a watermark; None: every window still does."""
+    if reached is None or step.options.get("late.rows") != "update":
+        return reached
+    retention = retention_us(run, step)
+    return None if retention is None else reached - retention
+
+
+def is_refused(groups: pa.Table, closed_us: int | None) -> pa.ChunkedArray:
+    """Which groups have no window, or one that takes no more rows."""
+    no_time = pc.is_null(groups[START])
+    if closed_us is None:
+        return no_time
+    return pc.or_(no_time, pc.fill_null(pc.less_equal(groups[END], as_scalar(closed_us)), False))
+
+
+def report(run: BatchRun, step: Step, grouped: Grouped, refused: pa.Table) -> None:
+    """Write the rows of refused groups to the dead letters; late ones only where the statement does not drop them."""
+    plan = step.aggregate
+    assert plan is not None
+    rows = _rows_of(plan, grouped, refused)
+    if step.options.get("late.rows") == "drop":
+        rows = rows.filter(pc.is_null(rows[_START]))
+    if not rows.num_rows:
+        return
+    records = _records(run, rows)
+    windows = list(zip(records[_START].to_pylist(), records[_END].to_pylist(), strict=True))
+    codes = [NO_TIME if start is None else LATE for start, _ in windows]
+    reasons = [_reason(run, plan, start, end) for start, end in windows]
+    # A row that is late for one of several windows has been counted in the others.
+    counted = plan.window is not None and plan.window.kind == "SLIDING"
+    put_aside(run, records, codes, reasons, applied=records if counted else records.slice(0, 0))
+
+
+def _rows_of(plan: AggregatePlan, grouped: Grouped, refused: pa.Table) -> pa.Table:
+    """The stream order and window of the rows in refused groups; a row once, with the last window that it missed."""
+    latest = pc.max(refused[END])
+    late = f" OR {END} <= timestamp_micros({latest.value}L)" if latest.is_valid else ""
+    rows = grouped.local
+    if rows is None:
+        rows = grouped.ask(f"SELECT {names((*plan.keys, *ORDER))} FROM {{view}} WHERE {START} IS NULL{late}")
+    found = positions(rows.select(list(plan.keys)), refused)
+    rows = rows.filter(pc.is_valid(found)).select([*ORDER, START, END]).sort_by([(END, "descending")])
+    once = rows.group_by(list(ORDER), use_threads=False).aggregate([(START, "first"), (END, "first")])
+    return once.select([*ORDER, f"{START}_first", f"{END}_first"]).rename_columns([*ORDER, _START, _END])
+
+
+def _records(run: BatchRun, rows: pa.Table) -> pa.Table:
+    """The rows as their source gave them, in stream order, with their window."""
+    records = run.batch.to_arrow()
+    found = positions(rows.select(list(ORDER)), records)
+    ordered = rows.filter(pc.is_valid(found)).sort_by([(name, "ascending") for name in ORDER])
+    beside = records.take(positions(ordered.select(list(ORDER)), records))
+    for name in (_START, _END):
+        beside = beside.append_column(name, ordered[name])
+    return beside
+
+
+def _reason(run: BatchRun, plan: AggregatePlan, start: datetime | None, end: datetime | None) -> str:
+    assert plan.window is not None
+    if start is None or end is None:
+        return f"column '{plan.window.column}': the time of a window is NULL"
+    reached = run.watermark.before
+    assert reached is not None
+    return (
+        f"its window, {start:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S}, had closed: the watermark is {at(reached)}"
+    )

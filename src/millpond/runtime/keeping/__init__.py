@@ -1,0 +1,1 @@
+"""What an app keeps in its state directory, and what an edited file does to it."""

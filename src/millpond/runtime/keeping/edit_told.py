@@ -1,0 +1,106 @@
+"""The difference between a state directory and a changed file, told: as text for people, as JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millpond.plan.model import Plan
+from millpond.runtime.keeping.editing import Change, Difference, FlowChange, ShotChange, TableChange, difference
+from millpond.runtime.keeping.state import open_existing
+from millpond.tables.store import open_store
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A difference with the directory that it is about."""
+
+    difference: Difference
+    state: Path
+
+    def as_text(self) -> str:
+        return difference_text(self.difference, self.state)
+
+    def as_json(self) -> dict[str, Any]:
+        return difference_json(self.difference, self.state)
+
+
+def read_edit(plan: Plan, state: Path) -> Edit:
+    """What a plan would do to a state directory; MP807 when there is none, MP801 while an app holds it."""
+    folder = open_existing(state, plan.name)
+    try:
+        store = open_store(folder.store)
+        try:
+            return Edit(difference(plan, store), state)
+        finally:
+            store.close()
+    finally:
+        folder.close()
+
+
+def difference_text(found: Difference, state: Path) -> str:
+    """A section for each kind of thing; hidden tables only where they are lost."""
+    tables = [_table(t) for t in found.tables if not t.hidden or t.loses]
+    flows = [line for flow in found.flows for line in _flow(flow)]
+    sections = (
+        ("Tables", tables),
+        ("Flows", flows),
+        ("Statements without a stream", [_shot(s) for s in found.one_shots]),
+        ("To know", [line for p in (*found.losses, *found.warnings) for line in str(p).splitlines()]),
+    )
+    parts = [f"{title}\n" + "\n".join(f"  {line}" for line in lines) for title, lines in sections if lines]
+    return "\n\n".join([f"Against the state in {state}", *parts])
+
+
+def _table(table: TableChange) -> str:
+    rows = "" if table.change is Change.NEW else f", {table.rows} row{'s' * (table.rows != 1)}"
+    told = {
+        Change.REBUILT: f"rebuilt from what it is defined by{rows} now",
+        Change.REPLACED: f"replaced, as its CREATE OR REPLACE says{rows} now",
+        Change.CHANGED: f"changed: it starts anew{rows} now",
+    }
+    return f"{table.name}  {told.get(table.change, f'{table.change}{rows}')}" + (", LOST" if table.loses else "")
+
+
+def _flow(flow: FlowChange) -> Iterator[str]:
+    where = "from the start of its source" if flow.batch < 0 else f"after batch {flow.batch}"
+    told = {
+        Change.NEW: "new, reads from the start of its source",
+        Change.DROPPED: "dropped; how far it has read is remembered",
+    }
+    yield f"{flow.name}  {told.get(flow.change, f'{flow.change}, goes on {where}')}"
+    yield from (f"  added: line {step.place.line}, {step.kind} {step.target}" for step in flow.added)
+    yield from (f"  removed: {called}" for called in flow.removed)
+
+
+def _shot(shot: ShotChange) -> str:
+    when = "runs at each start" if shot.repeat else "has run" if shot.has_run else "will run"
+    return f"line {shot.line}: {shot.kind} {when}"
+
+
+def difference_json(found: Difference, state: Path) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "state": str(state),
+        "tables": [
+            {"name": t.name, "change": str(t.change), "rows": t.rows, "loses": t.loses, "hidden": t.hidden}
+            for t in found.tables
+        ],
+        "flows": [
+            {
+                "name": f.name,
+                "change": str(f.change),
+                "batch": f.batch,
+                "added": [s.place.line for s in f.added],
+                "removed": list(f.removed),
+            }
+            for f in found.flows
+        ],
+        "one_shots": [
+            {"line": s.line, "kind": s.kind.lower(), "has_run": s.has_run, "repeat": s.repeat} for s in found.one_shots
+        ],
+        "losses": [p.as_json() for p in found.losses],
+        "warnings": [p.as_json() for p in found.warnings],
+    }

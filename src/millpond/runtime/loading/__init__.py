@@ -1,0 +1,1 @@
+"""Tables and streams filled from their sources."""

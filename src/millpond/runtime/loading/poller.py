@@ -1,0 +1,52 @@
+"""One thread that lets sources look for new records and tables for new contents, each at its own pace."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from millpond.runtime.flows.flow import Flow
+from millpond.runtime.loading.load import Loader
+
+TICK_S = 0.02
+
+
+class Poller:
+    """Started when all flows run side by side; ends when asked to, between two polls."""
+
+    def __init__(self, flows: Sequence[Flow], loaders: Sequence[Loader]) -> None:
+        self._flows = flows
+        self._loaders = loaders
+        self._stop = threading.Event()
+        self._due: dict[int, float] = {}
+        self._thread = threading.Thread(target=self._run, name="millpond-poller", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(TICK_S):
+            for flow in self._flows:
+                flow.watch()
+                if flow.goes_on:
+                    flow.renew()
+                flow.rest()
+                flow.retry()
+                if flow.reader is not None and self._is_due(id(flow), flow.reader.interval_s):
+                    flow.poll()
+            for loader in self._loaders:
+                if loader.plan.watch and not loader.is_pending and self._is_due(id(loader), loader.interval_s):
+                    loader.load()
+
+    def _is_due(self, what: int, interval_s: float) -> bool:
+        now = time.monotonic()
+        if self._due.get(what, 0.0) > now:
+            return False
+        self._due[what] = now + interval_s
+        return True

@@ -1,0 +1,160 @@
+"""The Spark session: quiet, and tuned for small batches on few cores."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from millpond.errors import SetupError
+from millpond.runtime.spark.java import JAVA_MIN, find_java, java_version
+
+# Measured (docs/performance.md): the first two take a trigger from 150 ms to under 40 ms on a local disk, because
+# Spark's default file manager starts a process for every file it touches. They are safe here: a lock on the state
+# directory makes sure of one writer.
+STREAMING_CONF = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    # The log of feed files seen is rewritten whole every so many batches.
+    "spark.sql.streaming.fileSource.log.compactInterval": "200",
+    "spark.sql.streaming.stopTimeout": "60s",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # Small batches: adaptive planning costs more than it brings, and everything that fits is broadcast.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "256MB",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+
+# SQL means SQL: ANSI rules, "x" is a name, and a temporary view must be dropped by us alone.
+SEMANTIC_CONF = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+    "spark.sql.storeAssignmentPolicy": "ANSI",
+    "spark.sql.crossJoin.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+}
+
+# pyspark logs every exception it raises as JSON on standard error; we tell it ourselves, in words.
+logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL + 1)
+
+QUIET_CONF = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
+    "spark.sql.streaming.metricsEnabled": "false",
+}
+
+
+LOOK_MS_PER_FLOW, LOOK_MS_MIN, LOOK_MS_MAX = 4, 10, 100
+
+
+def build_session(
+    *,
+    master: str = "local[*]",
+    ui: bool = False,
+    time_zone: str = "UTC",
+    log_file: Path | None = None,
+    extra: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session for Millpond; what the JVM prints goes to `log_file` (nowhere without one), never to the terminal."""
+    require_java()
+    cores = str(os.cpu_count() or 2)
+    builder = SparkSession.builder.master(master).appName("millpond")
+    conf = {
+        **STREAMING_CONF,
+        **SEMANTIC_CONF,
+        **QUIET_CONF,
+        "spark.ui.enabled": str(ui).lower(),
+        "spark.sql.session.timeZone": time_zone,
+        "spark.sql.shuffle.partitions": cores,
+        "spark.default.parallelism": cores,
+        "spark.driver.memory": os.environ.get("MILLPOND_DRIVER_MEMORY", "4g"),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        **(extra or {}),
+    }
+    if not master.startswith("local["):
+        del conf["spark.driver.bindAddress"], conf["spark.driver.host"]
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with _standard_error_to(log_file), _interrupts_kept():
+        try:
+            return builder.getOrCreate()
+        except (PySparkException, RuntimeError, OSError) as error:
+            hint = "Run: millpond doctor" + (f"; Spark's own words are in {log_file}." if log_file else "")
+            raise SetupError("MP705", f"Spark did not start: {_first_line(error)}", hint=hint) from error
+
+
+def look_often(session: SparkSession, flows: int) -> None:
+    """Set how often each flow looks for a new batch: every look costs a few milliseconds of a core, so that many flows
+    look less often."""
+    delay_ms = min(max(LOOK_MS_PER_FLOW * flows, LOOK_MS_MIN), LOOK_MS_MAX)
+    session.conf.set("spark.sql.streaming.pollingDelay", f"{delay_ms}ms")
+
+
+def adopt_session(session: SparkSession) -> SparkSession:
+    """A session that the user brought: what decides the meaning of SQL is set, the rest is left as it is."""
+    for name, value in SEMANTIC_CONF.items():
+        session.conf.set(name, value)
+    return session
+
+
+def require_java() -> None:
+    """MP902 when there is no Java of the needed age: Spark's own message would be a stack trace."""
+    java = find_java()
+    hint = "Install a JDK of at least 17, e.g. apt-get install openjdk-17-jre-headless, and run: millpond doctor"
+    if java is None:
+        raise SetupError("MP902", "Spark needs Java, and there is none.", hint=hint)
+    version = java_version(java)
+    if version is not None and version < JAVA_MIN:
+        raise SetupError("MP902", f"Spark needs Java {JAVA_MIN}, and this is {version}.", hint=hint)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def _interrupts_kept() -> Iterator[None]:
+    """Spark's context takes over Ctrl-C to cancel its jobs; it stays with whoever had it, who lets batches finish."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, kept)
+
+
+@contextmanager
+def _standard_error_to(log_file: Path | None) -> Iterator[None]:
+    """The JVM inherits standard error when it starts and keeps it: hand it the log file instead of the terminal."""
+    sys.stderr.flush()
+    try:
+        kept = os.dup(2)
+    except OSError:
+        yield
+        return
+    target = os.open(log_file or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(target, 2)
+    os.close(target)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

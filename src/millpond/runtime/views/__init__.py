@@ -1,0 +1,1 @@
+"""Views that follow their tables, and changes told to sinks."""

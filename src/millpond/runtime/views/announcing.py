@@ -1,0 +1,108 @@
+"""CHANGES(table): what a transaction did to a table, told to sinks as part of that same transaction."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.contracts.sink import Mark
+from millpond.contracts.table import Change
+from millpond.plan.model import ChangesPlan
+from millpond.runtime.context import Context
+from millpond.runtime.flows.staging import stage_rows
+from millpond.runtime.flows.work import Work
+from millpond.runtime.keeping.ledger import CHANGES
+from millpond.runtime.spark.errors import translate
+from millpond.schema import Schema
+
+OPERATION = "_op"
+INSERT, UPDATE, DELETE = "insert", "update", "delete"
+
+Staged = list[dict[str, Any]]
+
+
+def announce(work: Work, writer: str) -> Staged:
+    """Called at the end of a transaction, before its commit: stages what CHANGES statements tell of it. `writer` names
+    who commits, one at a time under one name. What is returned is to be published after the commit."""
+    told: Staged = []
+    for plan in work.context.plan.changes:
+        if plan.table.lower() in work.context.held:
+            continue
+        staged = _stage(work, plan)
+        if staged:
+            work.tx.put(f"{CHANGES}{plan.id}:{writer}", {"sinks": staged})
+            told += staged
+    return told
+
+
+def publish(context: Context, staged: Staged) -> None:
+    """After the commit."""
+    for entry in staged:
+        context.sinks[entry["sink"]].publish(entry["staged"])
+
+
+def _stage(work: Work, plan: ChangesPlan) -> Staged:
+    rows = _rows(work, plan)
+    if not rows.num_rows:
+        return []
+    # The rows of an earlier statement's batch say nothing about these.
+    work.lookups = None
+    try:
+        found = work.result(plan.step.query, rows)
+        # Transactions of several threads may tell at the same time: only a time makes their outputs' names differ.
+        mark = Mark(f"changes-{plan.id}", time.time_ns() // 1000, plan.step.index)
+        staged = stage_rows(work, plan.step.target, found, mark)
+    except Exception as error:
+        raise translate(error, plan.step.place) from error
+    return [] if staged is None else [{"sink": plan.step.target, "staged": staged}]
+
+
+def _rows(work: Work, plan: ChangesPlan) -> pa.Table:
+    """What to tell; when the statement is new, everything in the table counts as inserted."""
+    table = work.table(plan.table)
+    if work.context.store.get(CHANGES + plan.id) is None:
+        work.tx.put(CHANGES + plan.id, True)
+        rows = table.to_arrow()
+        return rows.append_column(OPERATION, pa.array([INSERT] * rows.num_rows, pa.string()))
+    return with_operations(work.tx.changes(plan.table), table.schema)
+
+
+def with_operations(change: Change, schema: Schema) -> pa.Table:
+    """The rows of a change with what happened to each: rows that are gone as they were, others as they are now. A row
+    is known by its key, and by all its values in a table without one."""
+    key = [schema[name].name for name in schema.key]
+    gone = _by_key(change.removed, key)
+    kept: list[int] = []
+    operations: list[str] = []
+    rows = _values(change.added, change.added.column_names)
+    for position, (known_by, row) in enumerate(zip(_values(change.added, key), rows, strict=True)):
+        before = gone.get(known_by)
+        if not before:
+            kept.append(position)
+            operations.append(INSERT)
+        elif before.pop()[1] != row:
+            kept.append(position)
+            operations.append(UPDATE)
+    left = sorted(position for found in gone.values() for position, _ in found)
+    told = pa.concat_tables(
+        [change.removed.take(pa.array(left, pa.int64())), change.added.take(pa.array(kept, pa.int64()))]
+    )
+    return told.append_column(OPERATION, pa.array([DELETE] * len(left) + operations, pa.string()))
+
+
+def _by_key(rows: pa.Table, key: list[str]) -> dict[Any, list[tuple[int, Any]]]:
+    found: dict[Any, list[tuple[int, Any]]] = {}
+    values = _values(rows, rows.column_names)
+    for position, (known_by, row) in enumerate(zip(_values(rows, key), values, strict=True)):
+        found.setdefault(known_by, []).append((position, row))
+    return found
+
+
+def _values(rows: pa.Table, names: list[str]) -> list[Any]:
+    """One value per row that can be compared: nested ones as text."""
+    columns = [rows[name].to_pylist() for name in names or rows.column_names]
+    nested = [pa.types.is_nested(rows[name].type) for name in names or rows.column_names]
+    texts = [map(repr, column) if is_nested else column for column, is_nested in zip(columns, nested, strict=True)]
+    return list(zip(*texts, strict=True))
