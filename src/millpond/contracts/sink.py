@@ -11,7 +11,7 @@ from millpond.options import Option
 from millpond.uris import Uri
 
 if TYPE_CHECKING:
-    pass
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,10 @@ class Sink(Protocol):
 
     # Whether `stage` may be given rows as Arrow too, which a small batch has on the driver; else a DataFrame always.
     takes_arrow: bool
+
+    def prepare(self, rows: pa.Table) -> pa.Table:
+        """Called before `stage` with rows that are on the driver, where the sink wants a DataFrame: it may do there
+        what Spark does more slowly. What it returns goes to Spark, in its order, and then to `stage`."""
 
     def stage(self, rows: Any, mark: Mark) -> dict[str, Any] | None:
         """Called before the commit, once per batch in which the statement has a result (an empty one too). `rows` has

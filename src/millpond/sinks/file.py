@@ -49,6 +49,9 @@ class FileSink:
 
     takes_arrow = True
 
+    def prepare(self, rows: pa.Table) -> pa.Table:
+        return rows
+
     def stage(self, rows: DataFrame | pa.Table, mark: Mark) -> dict[str, Any] | None:
         folder = self._staging / _NOT_FOR_NAMES.sub("_", str(mark))
         with self._disk():

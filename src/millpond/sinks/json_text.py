@@ -25,13 +25,22 @@ SPECIAL = r'["\\\x00-\x1f\x7f]'
 
 def json_blocks(rows: pa.Table) -> Iterator[memoryview]:
     """The lines of a table, some thousand at a time, as bytes for a file."""
+    for lines in _objects(rows, "}\n"):
+        yield _bytes(lines)
+
+
+def json_objects(rows: pa.Table) -> pa.ChunkedArray:
+    """Each row as a JSON object."""
+    return pa.chunked_array(list(_objects(rows, "}")), pa.string())
+
+
+def _objects(rows: pa.Table, end: str) -> Iterator[pa.Array]:
     names = [json_texts(pa.array([name]))[0] for name in rows.column_names]
     for batch in rows.to_batches(max_chunksize=BATCH_ROWS):
         parts: list[pa.Array | str] = []
         for number, (name, column) in enumerate(zip(names, batch.columns, strict=True)):
             parts += [f"{',' if number else '{'}{name}:", _texts(column)]
-        lines = pc.binary_join_element_wise(*_scalars(parts), pa.scalar("}\n"), pa.scalar(""))
-        yield _bytes(lines)
+        yield pc.binary_join_element_wise(*_scalars(parts), pa.scalar(end), pa.scalar(""))
 
 
 def _scalars(parts: list[pa.Array | str]) -> list[pa.Array | pa.Scalar]:

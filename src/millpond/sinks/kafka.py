@@ -17,8 +17,10 @@ from millpond.kafka.client import connected
 from millpond.kafka.failures import failure, missing, sort_of
 from millpond.kafka.options import AVRO, BROKERS, CREATION, FORMAT, KEY_FORMAT, PASSED_ON, not_passed_on
 from millpond.options import DURATION, NAMES, SIZE, TEXT, Option, choice
+from millpond.sinks.prepared import messages_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from millpond.sinks.messages import Shape
@@ -52,6 +54,9 @@ class KafkaSink:
         self._rows = 0
 
     takes_arrow = False
+
+    def prepare(self, rows: pa.Table) -> pa.Table:
+        return messages_of(rows, self._spec.values)
 
     def stage(self, rows: DataFrame, mark: Mark) -> dict[str, Any] | None:
         from millpond.sinks.messages import Shape, send

@@ -12,9 +12,11 @@ from pyspark.sql.types import BinaryType, StructType
 
 from millpond.contracts.sink import Mark, SinkSpec
 from millpond.errors import SinkError
-from millpond.kafka.avro import KEY, VALUE, Encoder
+from millpond.kafka import avro
+from millpond.kafka.avro import Encoder
 from millpond.kafka.counting import counted
 from millpond.sinks.avro import encoded, key_schema, record_schema
+from millpond.sinks.prepared import KEY, VALUE
 from millpond.sinks.writing import as_text, json_options, quoted
 
 
@@ -35,21 +37,26 @@ class Shape:
 
 def send(rows: DataFrame, shape: Shape, mark: Mark, producer: dict[str, str]) -> int:
     """Send every row; returns how many there were."""
-    values, schema = shape.spec.values, rows.schema
-    keys = _named(values["key"], schema, "key")
-    headers = _named(values["headers"], schema, "headers")
-    observed = Observation()
+    schema, observed = rows.schema, Observation()
+    headers = _named(shape.spec.values["headers"], schema, "headers")
+    if rows.columns == [KEY, VALUE]:
+        key, value = F.col(KEY), F.col(VALUE)
+    else:
+        key, value = key_and_value(schema, shape, [f.name for f in schema if f.name not in headers])
     numbered = rows.select("*", F.monotonically_increasing_id().alias("_mp_row"))
-    names = [f.name for f in schema if f.name not in headers]
     messages = numbered.select(
-        _key(keys, schema, shape).alias("key"),
-        _value(names, schema, shape).alias("value"),
-        _headers(headers, schema, mark).alias("headers"),
+        key.alias("key"), value.alias("value"), _headers(headers, schema, mark).alias("headers")
     ).observe(observed, F.count(F.lit(1)).alias("rows"))
     # By default Spark writes to Kafka in an old way, in which nothing is counted.
     rows.sparkSession.conf.set("spark.sql.sources.useV1SourceList", "avro,csv,json,orc,parquet,text")
     messages.write.mode("append").format("kafka").options(**producer, includeHeaders="true").save()
     return counted(observed, "rows")[0]
+
+
+def key_and_value(schema: StructType, shape: Shape, names: list[str]) -> tuple[Column, Column]:
+    """What a message has of a row, its value made of the columns that are named."""
+    keys = _named(shape.spec.values["key"], schema, "key")
+    return _key(keys, schema, shape), _value(names, schema, shape)
 
 
 def _named(names: Sequence[str] | None, schema: StructType, option: str) -> list[str]:
@@ -67,7 +74,7 @@ def _key(names: list[str], schema: StructType, shape: Shape) -> Column:
     if not names:
         return F.lit(None).cast("binary")
     if format_ == "avro":
-        return encoded(names, schema, shape.encoder(KEY, key_schema(names, schema)))
+        return encoded(names, schema, shape.encoder(avro.KEY, key_schema(names, schema)))
     if len(names) > 1 or format_ == "json":
         return _json(names, schema).cast("binary")
     return _bytes(names[0], schema)
@@ -76,7 +83,7 @@ def _key(names: list[str], schema: StructType, shape: Shape) -> Column:
 def _value(names: list[str], schema: StructType, shape: Shape) -> Column:
     format_, delimiter = shape.spec.values["format"], shape.spec.values["delimiter"]
     if format_ == "avro":
-        return encoded(names, schema, shape.encoder(VALUE, record_schema(names, schema, "row")))
+        return encoded(names, schema, shape.encoder(avro.VALUE, record_schema(names, schema, "row")))
     if format_ == "csv":
         columns = [as_text(F.col(quoted(n)), schema[n].dataType, "csv").alias(n) for n in names]
         options = {"sep": delimiter, "nullValue": "", "emptyValue": '""', "escape": '"'}

@@ -32,6 +32,9 @@ class TerminalSink:
 
     takes_arrow = True
 
+    def prepare(self, rows: pa.Table) -> pa.Table:
+        return rows
+
     def stage(self, rows: DataFrame | pa.Table, mark: Mark) -> dict[str, Any] | None:
         table = rows if isinstance(rows, pa.Table) else rows.toArrow()
         if table.num_rows:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
+
 from millpond.contracts.sink import Mark, Sink
 from millpond.runtime.figures.meter import Meter
 
@@ -17,6 +19,9 @@ class MeasuredSink:
         self._sink = sink
         self.meter = Meter()
         self.takes_arrow = sink.takes_arrow
+
+    def prepare(self, rows: pa.Table) -> pa.Table:
+        return self._sink.prepare(rows)
 
     def stage(self, rows: Any, mark: Mark) -> dict[str, Any] | None:
         # What prints has no second step.

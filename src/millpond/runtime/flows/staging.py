@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from millpond.contracts.sink import Mark
 from millpond.runtime.flows.work import Work
 from millpond.runtime.spark.access import Relation
@@ -12,4 +14,6 @@ from millpond.runtime.spark.access import Relation
 def stage_rows(work: Work, target: str, rows: Relation, mark: Mark) -> dict[str, Any] | None:
     """What the sink wants written into the commit record, if it does."""
     sink = work.context.sinks[target]
-    return sink.stage(rows if sink.takes_arrow else work.in_spark(rows), mark)
+    if sink.takes_arrow:
+        return sink.stage(rows, mark)
+    return sink.stage(work.in_spark(sink.prepare(rows) if isinstance(rows, pa.Table) else rows), mark)
