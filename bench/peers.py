@@ -20,7 +20,7 @@ _COLUMNS = "key, symbol, tier, quantity, volume, ratio, price, ts"
 
 
 def peers(data: pa.Table, keys: list[str], folder: Path, seconds: Measure) -> dict[str, float]:
-    """Rows loaded and keys looked up in bulk, rows returned, per second, by peer."""
+    """Rows loaded and keys looked up in bulk per second, by peer; and SQLite's commits of 1,000 rows."""
     return {
         **_dicts(data, keys, seconds),
         **_sqlite("sqlite_memory", ":memory:", data, keys, seconds),
@@ -56,8 +56,15 @@ def _sqlite(name: str, path: str, data: pa.Table, keys: list[str], seconds: Meas
     load_s = seconds(load, 1)
     select = "SELECT * FROM t WHERE key = ?"
     lookup_s = seconds(lambda: [connection.execute(select, (key,)).fetchone() for key in keys], LOOKUPS)
+    small = iter([given[i : i + 1000] for i in range(0, 20_000, 1000)])
+
+    def commit() -> None:
+        connection.executemany("INSERT OR REPLACE INTO t VALUES (?, ?, ?, ?, ?, ?, ?, ?)", next(small))
+        connection.commit()
+
+    commit_ms = seconds(commit, 20) * 1000
     connection.close()
-    return _rates(name, len(given), load_s, len(keys), lookup_s)
+    return {**_rates(name, len(given), load_s, len(keys), lookup_s), f"{name}_commit_ms": commit_ms}
 
 
 def _duckdb(data: pa.Table, keys: list[str], seconds: Measure) -> dict[str, float]:
