@@ -363,6 +363,8 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="size of the data, 1 is full")
     parser.add_argument("--only", default=",".join(FIGURES), help="which figures, comma between")
     arguments = parser.parse_args()
+    if unknown := set(arguments.only.split(",")) - set(FIGURES):
+        parser.error(f"no such figures: {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
     bench = Bench(arguments.scale)
     figures: dict[str, float] = {}
     for name in arguments.only.split(","):
