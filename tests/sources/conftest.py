@@ -1,5 +1,6 @@
 """What tests of sources share: specs made from URIs and options, and what a feed holds."""
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from millpond.contracts.source import SourceSpec
 from millpond.options import Given, complete, read_options
 from millpond.registry import find
 from millpond.schema import Column, Schema
+from millpond.sources.files.following import FileStream
 from millpond.sql.parser import parse_type
+from millpond.testing.clock import Clock
 from millpond.uris import parse_uri
 
 MakeSpec = Callable[..., SourceSpec]
@@ -60,3 +63,35 @@ def feed_files(state: Path) -> Callable[[], list[Path]]:
 def fed(feed_files: Callable[[], list[Path]]) -> Callable[[], list[list[dict[str, Any]]]]:
     """The rows of each feed file, in order."""
     return lambda: [pq.read_table(file).to_pylist() for file in feed_files()]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(1000.0)
+
+
+@pytest.fixture
+def follow(spec: Any, state: Path, clock: Clock) -> Any:
+    """Opens a stream over the data folder, as after a (re)start."""
+
+    def open_(uri: str = "file://.", **options: str) -> FileStream:
+        columns = options.pop("columns", None) or {"a": "BIGINT"}
+        return FileStream(spec(uri, columns, **options), state, clock)
+
+    return open_
+
+
+@pytest.fixture
+def numbers(fed: Any) -> Any:
+    """The numbers of each feed file."""
+
+    def number(row: dict[str, Any]) -> int:
+        return int(row["a"] if row["_mp_value"] is None else json.loads(row["_mp_value"])["a"])
+
+    return lambda: [[number(row) for row in batch] for batch in fed()]
+
+
+@pytest.fixture
+def all_numbers(numbers: Any) -> Any:
+    """The numbers of all feed files together."""
+    return lambda: [n for batch in numbers() for n in batch]
