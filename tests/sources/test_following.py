@@ -11,14 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.sources.numbers import lines
 
 from millpond.errors import SourceError
 from millpond.sources import feed as feed_module
 from millpond.testing.clock import Clock
-
-
-def lines(*numbers: int) -> bytes:
-    return b"".join(b'{"a": %d}\n' % n for n in numbers)
 
 
 def test_what_is_there_comes_in_one_batch(follow: Any, data: Path, numbers: Any) -> None:

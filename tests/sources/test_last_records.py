@@ -4,13 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sources.numbers import lines
 
 from millpond.sources.files import following
 from millpond.testing.clock import Clock
-
-
-def lines(*numbers: int) -> bytes:
-    return b"".join(b'{"a": %d}\n' % n for n in numbers)
 
 
 def test_a_whole_last_line_is_taken_when_catching_up(follow: Any, data: Path, numbers: Any) -> None:

@@ -36,7 +36,8 @@ def apply_at_once(table: WriteTable, by: tuple[str, ...], events: pa.Table) -> b
     # Of a new row the first event gives the key, the last one everything else.
     order = np.argsort(np.concatenate([fresh, alone]), kind="stable")
     added = events.take(np.concatenate([fresh, alone])[order])
-    added = _set(added, table, events.take(np.concatenate([lasts[groups[fresh]], alone])[order]))
+    final = events.take(np.concatenate([lasts[groups[fresh]], alone])[order])
+    added = with_columns(added, final.select(_changing(table, events)), added.schema)
     if _collides(table, added):
         return False
     _change(table, rows, places, events.take(lasts[groups[heads[met]]]))
@@ -70,13 +71,6 @@ def _lasts(groups: Numbers, count: int) -> Numbers:
 def _changing(table: WriteTable, events: pa.Table) -> list[str]:
     key = {table.schema[name].name for name in table.schema.key}
     return [name for name in events.column_names if name not in key]
-
-
-def _set(rows: pa.Table, table: WriteTable, events: pa.Table) -> pa.Table:
-    """Rows with everything but their key as events say."""
-    for name in _changing(table, events):
-        rows = rows.set_column(rows.column_names.index(name), name, events[name])
-    return rows
 
 
 def _collides(table: WriteTable, added: pa.Table) -> bool:
