@@ -215,3 +215,22 @@ def test_an_empty_array_is_a_source_without_records_yet(discover: Any, data: Pat
     found = discover("file://./a.json")
     assert found.columns is None
     assert "holds no records" in found.detail
+
+
+def test_a_file_that_cannot_be_read_does_not_hide_the_columns_of_the_others(
+    discover: Any, spec: Any, data: Path
+) -> None:
+    (data / "a.csv.gz").write_bytes(b"no gzip")
+    (data / "b.csv").write_text("k,v\n1,2\n")
+    found = discover("file://.").columns
+    assert found is not None
+    assert found.names == ("k", "v")
+    assert discover_columns(spec("file://.", {"v": "INT"})).columns is not None
+
+
+@pytest.mark.parametrize("columns", [None, {"k": "INT"}])
+@pytest.mark.parametrize("broken", [b"no gzip", b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + b"\xff" * 100])
+def test_a_source_of_which_no_file_can_be_read_is_told(spec: Any, data: Path, broken: bytes, columns: Any) -> None:
+    (data / "a.csv.gz").write_bytes(broken)
+    with pytest.raises(SourceError, match=r"MP502.*a\.csv\.gz' is not a gzip file"):
+        discover_columns(spec("file://.", columns))

@@ -228,10 +228,11 @@ def test_a_missing_file_can_be_created_empty(spec: Any, data: Path, state: Path)
     assert (data / "folder").is_dir()
 
 
-def test_a_table_of_a_cut_off_file_is_an_error_that_says_so(spec: Any, data: Path, state: Path) -> None:
+@pytest.mark.parametrize("watch", ["false", "true"])
+def test_a_table_of_a_cut_off_file_is_an_error_that_says_so(spec: Any, data: Path, state: Path, watch: str) -> None:
     (data / "a.csv.gz").write_bytes(gzip.compress(b"k\n" + b"1\n" * 1000)[:-4])
     with pytest.raises(SourceError, match=r"MP502.*is cut off"):
-        FileTable(spec("file://./a.csv.gz", {"k": "INT"}), state).read(lambda: None)  # type: ignore[arg-type,return-value]
+        FileTable(spec("file://./a.csv.gz", {"k": "INT"}, watch=watch), state).read(lambda: pytest.fail("Spark"))
 
 
 def test_files_that_arrow_reads_need_no_spark(spec: Any, data: Path, state: Path) -> None:

@@ -400,3 +400,48 @@ def test_a_file_that_cannot_be_read_later_does_not_hold_up_the_others(follow: An
     (data / "a.jsonl.gz").write_bytes(gzip.compress(lines(2)))
     assert stream.poll()
     assert numbers() == [[1], [2]]
+
+
+def _no_gzip(file: Path) -> None:
+    file.write_bytes(b"no gzip")
+
+
+def _broken_inside(file: Path) -> None:
+    whole = bytearray(gzip.compress(lines(*range(1000))))
+    whole[20:40] = b"\xff" * 20
+    file.write_bytes(whole)
+
+
+def _cut_off(file: Path) -> None:
+    file.write_bytes(gzip.compress(lines(*range(1000)))[:-10])
+
+
+@pytest.mark.parametrize("write", [_no_gzip, _broken_inside, _cut_off])
+def test_a_bad_compressed_file_is_told_and_passed_over_at_the_start_too(
+    follow: Any, data: Path, numbers: Any, clock: Clock, write: Any
+) -> None:
+    write(data / "a.jsonl.gz")
+    (data / "empty.jsonl.gz").touch()
+    (data / "b.jsonl").write_bytes(lines(1))
+    stream = follow()
+    assert stream.poll()
+    assert not stream.poll()
+    assert [(problem.code, "a.jsonl.gz" in problem.message) for problem in stream.problems()] == [("MP502", True)]
+    (data / "a.jsonl.gz").write_bytes(gzip.compress(lines(2)))
+    assert stream.poll()
+    assert numbers() == [[1], [2]]
+
+
+def test_a_source_of_which_nothing_can_be_read_fails(follow: Any, data: Path) -> None:
+    for name in ("a.jsonl.gz", "b.jsonl.gz"):
+        _no_gzip(data / name)
+    with pytest.raises(SourceError, match=r"MP502.*a\.jsonl\.gz' is not a gzip file"):
+        follow().poll()
+
+
+def test_a_file_that_is_no_parquet_does_not_hold_up_the_others(follow: Any, data: Path) -> None:
+    (data / "a.parquet").write_bytes(b"PAR1 no")
+    pq.write_table(pa.table({"a": [1, 2]}), data / "b.parquet")
+    stream = follow()
+    assert stream.poll()
+    assert [problem.code for problem in stream.problems()] == ["MP502"]

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from tests.sources.numbers import lines
 
-from millpond.sources.files import following
+from millpond.sources.files.loading import FileTable
+from millpond.sources.files.stillness import UNENDED_S
 from millpond.testing.clock import Clock
 
 
@@ -86,7 +87,7 @@ def test_a_csv_row_without_newline_is_taken_at_the_end_and_read_again_if_it_goes
     file.write_text("a\n1\n2\n3")
     stream = follow("file://./a.csv")
     stream.poll()
-    clock.now += following.UNENDED_S
+    clock.now += UNENDED_S
     assert stream.poll()
     assert stream.problems() == []
     file.write_text("a\n1\n2\n34\n5\n")
@@ -110,3 +111,51 @@ def test_a_record_that_has_no_end_is_told_when_nothing_more_is_waited_for(
     (problem,) = stream.problems()
     assert (problem.code, str(problem.severity)) == ("MP504", "warning")
     assert f"{name}' has no end" in problem.message
+
+
+@pytest.fixture
+def table(spec: Any, data: Path, state: Path, clock: Clock) -> Any:
+    """A watched table of a.csv: what it holds now, read again only if its fingerprint has changed."""
+    opened: list[FileTable] = []
+    held: dict[str, list[Any]] = {}
+
+    def rows() -> list[Any]:
+        if not opened:
+            opened.append(FileTable(spec("file://./a.csv", {"k": "BIGINT", "v": "STRING"}, watch="true"), state, clock))
+        fingerprint = opened[0].fingerprint()
+        if fingerprint not in held:
+            held.clear()
+            held[fingerprint] = opened[0].read(lambda: pytest.fail("Spark"))["v"].to_pylist()
+        return held[fingerprint]
+
+    return rows
+
+
+def test_a_last_row_without_newline_is_in_a_table_from_the_start(table: Any, data: Path) -> None:
+    (data / "a.csv").write_text("k,v\n1,one\n2,two")
+    assert table() == ["one", "two"]
+
+
+def test_half_a_row_that_is_added_to_a_watched_table_waits_for_its_end(table: Any, data: Path, clock: Clock) -> None:
+    file = data / "a.csv"
+    file.write_text("k,v\n1,one\n")
+    assert table() == ["one"]
+    file.write_text("k,v\n1,one\n2,tw")
+    assert table() == ["one"]
+    clock.now += UNENDED_S - 1
+    assert table() == ["one"]
+    file.write_text("k,v\n1,one\n2,two\n3,thr")
+    assert table() == ["one", "two"]
+    clock.now += UNENDED_S
+    assert table() == ["one", "two", "thr"]
+
+
+def test_a_last_row_that_was_there_does_not_leave_its_table_while_it_is_edited(
+    table: Any, data: Path, clock: Clock
+) -> None:
+    file = data / "a.csv"
+    for now, shown in (("tw", ["tw"]), ("two", ["tw"])):
+        file.write_text(f"k,v\n1,{now}")
+        assert table() == shown
+    clock.now += 1
+    assert table() == ["two"]

@@ -36,15 +36,28 @@ def discover_columns(spec: SourceSpec) -> Found:
     form = form_of(spec, where)
     if not files or form.name == UNTOLD:
         return Found(detail=f"{where.path} is empty")
-    try:
-        if spec.columns is not None:
-            for path in files[:CHECKED_FILES]:
-                _check_names(path, form, spec.columns)
-            return Found(columns=spec.columns)
-        columns = _parquet(files[0]) if form.name == "parquet" else _sampled(files, form, spec)
-    except (OSError, UnicodeError) as error:
-        raise unreadable(spec.shown, error) from error
+    if spec.columns is not None:
+        _check_all_names(files[:CHECKED_FILES], form, spec.columns)
+        return Found(columns=spec.columns)
+    columns = _first_parquet(files) if form.name == "parquet" else _sampled(files, form, spec)
     return Found(columns=columns, detail="" if columns else f"{where.path} holds no records")
+
+
+def _check_all_names(files: list[Path], form: FileFormat, declared: Schema) -> None:
+    """MP503 as `_check_names`, MP502 when none of the files can be read: one among others is told of when it is its
+    turn to be read."""
+    refused = []
+    for path in files:
+        try:
+            _check_names(path, form, declared)
+        except (OSError, UnicodeError) as error:
+            refused.append(unreadable(str(path), error))
+        except SourceError as error:
+            if error.code != "MP502":
+                raise
+            refused.append(error)
+    if refused and len(refused) == len(files):
+        raise refused[0]
 
 
 def _check_names(path: Path, form: FileFormat, declared: Schema) -> None:
@@ -59,7 +72,8 @@ def _check_names(path: Path, form: FileFormat, declared: Schema) -> None:
 
 def _sampled(files: list[Path], form: FileFormat, spec: SourceSpec) -> Schema | None:
     wanted = max(spec.values["sample.rows"], 1)
-    rows = list(islice(_rows(files, form), wanted))
+    refused: list[SourceError] = []
+    rows = list(islice(_rows(files, form, refused), wanted))
     guess = csv_guess if form.name == "csv" else json_guess
     guesses: dict[str, tuple[str, Guess]] = {}
     for row in rows:
@@ -68,6 +82,8 @@ def _sampled(files: list[Path], form: FileFormat, spec: SourceSpec) -> Schema | 
             guesses[name.lower()] = (spelled, so_far.merged(guess(value)))
     if guesses:
         return Schema.of(Column(name, found.type()) for name, found in guesses.values())
+    if refused:
+        raise refused[0]
     if rows or _has_records(files, form):
         message = f"No columns can be found in '{spec.shown}': none of its first records can be read."
         raise SourceError("MP505", message, hint="Correct the format, or declare the columns.")
@@ -78,9 +94,13 @@ def _has_records(files: list[Path], form: FileFormat) -> bool:
     return form.name != "csv" and any(True for path in files for _ in _records(path, form, 0))
 
 
-def _rows(files: list[Path], form: FileFormat) -> Iterator[dict[str, Any]]:
+def _rows(files: list[Path], form: FileFormat, refused: list[SourceError]) -> Iterator[dict[str, Any]]:
+    """The records of the files; those that cannot be read are added to `refused`."""
     for path in files:
-        yield from _csv_rows(path, form) if form.name == "csv" else _json_rows(path, form)
+        try:
+            yield from _csv_rows(path, form) if form.name == "csv" else _json_rows(path, form)
+        except (OSError, UnicodeError) as error:
+            refused.append(unreadable(str(path), error))
 
 
 def _records(path: Path, form: FileFormat, start: int) -> Iterator[bytes]:
@@ -134,6 +154,19 @@ def _require_distinct(names: tuple[str, ...], path: Path) -> None:
     if twice is not None:
         message = f"The header of '{path}' names '{twice}' twice."
         raise SourceError("MP505", message, hint="Name each column once; letters' case makes no difference.")
+
+
+def _first_parquet(files: list[Path]) -> Schema:
+    """The columns of the first file that is one; MP502 when none is."""
+    refused = []
+    for path in files:
+        try:
+            return _parquet(path)
+        except OSError as error:
+            refused.append(unreadable(str(path), error))
+        except SourceError as error:
+            refused.append(error)
+    raise refused[0]
 
 
 def _parquet(path: Path) -> Schema:

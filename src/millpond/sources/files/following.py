@@ -9,6 +9,7 @@ the feed.
 
 from __future__ import annotations
 
+import gzip
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,9 +27,19 @@ from millpond.sources.files.contents import Chunk, Contents, Opening, cut_off
 from millpond.sources.files.formats import is_compressed
 from millpond.sources.files.letters import again, originals
 from millpond.sources.files.looking import Where, require, unreadable
-from millpond.sources.files.positions import HEAD_BYTES, Fate, Position, Positions, Seen, byte_at, has_text, head_of
+from millpond.sources.files.positions import (
+    HEAD_BYTES,
+    NEWLINES,
+    Fate,
+    Position,
+    Positions,
+    Seen,
+    byte_at,
+    has_text,
+    head_of,
+)
 from millpond.sources.files.reading import Tail
-from millpond.sources.files.stillness import Clock, Stillness
+from millpond.sources.files.stillness import UNENDED_S, Clock, Stillness
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,11 +47,8 @@ if TYPE_CHECKING:
 # A look at many files may take long; it is never more than this share of the time.
 LOOKING_SHARE = 0.2
 PROBLEMS_MAX = 100
-# A CSV row that no newline follows counts as ended when its file has been still for this long.
-UNENDED_S = 10.0
 # Rows of a batch while the app runs; catching up takes what is there in one.
 LIVE_ROWS = 200_000
-NEWLINES = (b"\n", b"\r")
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,14 @@ class Task:
     major: int
     tail: Tail
     known: Position | None = None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A file that could not be read; `lasts`: nor will it be as long as it is as it was seen."""
+
+    seen: Seen
+    lasts: bool
 
 
 class FileStream:
@@ -75,7 +91,7 @@ class FileStream:
         self._final = False
         # How a file was last read, and which files were complained of.
         self._tried: dict[str, tuple[Seen, Tail]] = {}
-        self._told: dict[str, Seen] = {}
+        self._told: dict[str, Refusal] = {}
         self._caught_up = False
         self._look_s = 0.0
         self._bytes_read = 0
@@ -162,23 +178,36 @@ class FileStream:
         # While the app runs the flow works on the first records of many as the rest is still being read.
         batching = Batching(self._feed, min(most, LIVE_ROWS) if self._caught_up else most, self._publish)
         major = self._positions.next_major()
+        passed_over: list[SourceError] = []
         for file in seen:
             if self._feed.waiting() >= FILES_MAX:
                 break
             try:
                 major += self._take_file(file, major, batching)
             except SourceError as error:
-                if not self._caught_up or error.code == "MP503":
+                if error.code == "MP503":
                     raise
                 self._complain(file, error)
+                passed_over.append(error)
+        if not self._caught_up and passed_over and len(passed_over) == len(seen):
+            # Of one bad file among others the others are read; a source of which nothing can be read is no source.
+            raise passed_over[0]
         batching.finish()
+        self._forget_others(seen)
+        return batching.rows
+
+    def _forget_others(self, seen: list[Seen]) -> None:
+        """What is kept about files is kept about those that are there."""
         self._still.keep(seen)
         self._ended.keep(seen)
         self._tried = {file.path: self._tried[file.path] for file in seen if file.path in self._tried}
-        return batching.rows
+        self._told = {file.path: self._told[file.path] for file in seen if file.path in self._told}
 
     def _take_file(self, file: Seen, major: int, batching: Batching) -> bool:
         """Read what is new in a file; returns whether it has taken the arrival number."""
+        before = self._told.get(file.path)
+        if before is not None and before.seen == file and before.lasts:
+            return False
         task = self._task(file, major)
         if task is None:
             return False
@@ -273,10 +302,11 @@ class FileStream:
             raise unreadable(file.path, error) from error
 
     def _complain(self, file: Seen, error: SourceError) -> None:
-        """A file that cannot be read does not hold up the others; it is tried again, and told of once."""
-        problem = error.problems[0]
-        if self._told.get(file.path) != file:
-            self._told = {**self._told, file.path: file} if len(self._told) < PROBLEMS_MAX else {file.path: file}
+        """A file that cannot be read does not hold up the others; it is told of once, and tried again: at each look
+        where it may be readable as it is, else when it has changed."""
+        problem, before = error.problems[0], self._told.get(file.path)
+        if before is None or before.seen != file:
+            self._told[file.path] = Refusal(file, lasts=not _may_pass(error))
             self._warn(problem.code, problem.message, problem.hint)
 
     def _warn(self, code: str, message: str, hint: str) -> None:
@@ -286,6 +316,12 @@ class FileStream:
     def _summary(self) -> dict[str, Any]:
         headers = [list(names) for names in self._contents.headers[: self._headers_known]]
         return {"files": self._positions.stored(), "headers": headers, "format": self._contents.format}
+
+
+def _may_pass(error: SourceError) -> bool:
+    """Whether the file may become readable without being changed: the system refused it, not its content."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and not isinstance(cause, gzip.BadGzipFile)
 
 
 def _position(task: Task) -> Position:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,12 +12,14 @@ import pyarrow as pa
 
 from millpond.contracts.source import Progress, SourceSpec, SourceStatus
 from millpond.sources.files.choosing import contents_of
-from millpond.sources.files.contents import Chunk, Contents
+from millpond.sources.files.contents import Chunk, Contents, cut_off, is_whole_gzip
+from millpond.sources.files.counting import Counting
+from millpond.sources.files.formats import is_compressed
 from millpond.sources.files.looking import Where, missing, require, unreadable
-from millpond.sources.files.positions import Seen, head_of
+from millpond.sources.files.positions import Seen
 from millpond.sources.files.reading import Tail
 from millpond.sources.files.spooling import Spool
-from millpond.sources.files.stillness import Clock, Stillness
+from millpond.sources.files.stillness import Clock
 from millpond.sources.limits import BulkLimits
 
 if TYPE_CHECKING:
@@ -34,30 +35,14 @@ class FileTable:
         require(self._where, spec)
         self._status = SourceStatus()
         self._progress = Progress()
-        self._counted: dict[str, tuple[Seen, str]] = {}
-        self._still = Stillness(spec.values["watch.debounce"] / 1e6, clock)
         # While its files are watched, half a line at the end waits for its end; else it is a bad record.
         self._tail = Tail.COMPLETE if spec.values["watch"] else Tail.TAKE
+        self._counting = Counting(spec.values["watch.debounce"] / 1e6, clock)
 
     def fingerprint(self) -> str:
         if not self._where.there():
             raise missing(self._where, self._spec)
-        now = self._where.look()
-        self._counted = {seen.path: self._counts_as(seen) for seen in now}
-        self._still.keep(now)
-        digest = hashlib.blake2b(digest_size=16)
-        for seen, _ in self._counted.values():
-            digest.update(repr(seen).encode())
-        return digest.hexdigest()
-
-    def _counts_as(self, seen: Seen) -> tuple[Seen, str]:
-        """The file as it counts: as it is, but one that is being rewritten as it was before, until it is still."""
-        before = self._counted.get(seen.path)
-        if before is not None and before[0] == seen:
-            return before
-        if before is not None and not _is_added_to(*before, seen) and not self._still.is_still(seen):
-            return before
-        return seen, _head(seen.path, seen.size)
+        return self._counting.fingerprint(self._where.look())
 
     def read(self, spark: Callable[[], SparkSession]) -> pa.Table:
         if not self._where.there():
@@ -70,7 +55,7 @@ class FileTable:
         self._progress = Progress(0, total, "bytes")
         parsed = [pa.Table.from_batches([], contents.schema)]
         for major, seen in enumerate(files):
-            for chunk in _chunks(contents, seen, major, self._tail):
+            for chunk in _chunks(contents, seen, major, self._tail_of(seen, contents)):
                 rows += chunk.batch.num_rows
                 limits.check(rows)
                 if chunk.text:
@@ -85,6 +70,12 @@ class FileTable:
         found = contents.arrow_records(pa.concat_tables(parsed))
         return found if spool.is_empty else spool.merged_into(found, spark())
 
+    def _tail_of(self, seen: Seen, contents: Contents) -> Tail:
+        """A last CSV row without newline may be half a row although it has all its fields: while it is being added to
+        its file, it waits."""
+        waits = contents.format == "csv" and self._tail is Tail.COMPLETE and self._counting.waits(seen)
+        return Tail.LEAVE if waits and not contents.is_whole(Path(seen.path)) else self._tail
+
     def progress(self) -> Progress:
         return self._progress
 
@@ -92,22 +83,13 @@ class FileTable:
         return self._status
 
 
-def _is_added_to(before: Seen, head: str, seen: Seen) -> bool:
-    return seen.size >= before.size and _head(seen.path, before.size) == head
-
-
-def _head(path: str, size: int) -> str:
-    try:
-        return head_of(Path(path), size)[0]
-    except OSError:
-        return ""
-
-
 def _chunks(contents: Contents, seen: Seen, major: int, tail: Tail) -> Iterator[Chunk]:
     """The records of one file; one that has gone since it was seen has none."""
     path = Path(seen.path)
     try:
         opening = contents.opening(path, tail)
+        if opening is None and is_compressed(path) and seen.size and not is_whole_gzip(path):
+            raise cut_off(path)
         if opening is not None:
             for chunk in contents.chunks(path, opening, tail, major):
                 if chunk.batch.num_rows:

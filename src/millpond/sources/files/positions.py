@@ -12,6 +12,7 @@ from typing import Any
 
 # A file is known by its first bytes, as many of them as have been read, up to this many.
 HEAD_BYTES = 1024
+NEWLINES = (b"\n", b"\r")
 # Files that are gone but remembered by name; the oldest are forgotten first.
 GONE_MAX = 10_000
 

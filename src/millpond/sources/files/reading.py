@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -321,6 +322,8 @@ class _Unzipped(gzip.GzipFile):
                 more = self.read1(wanted - len(found) if wanted >= 0 else PIECE_BYTES)
             except EOFError:
                 break
+            except zlib.error as error:
+                raise gzip.BadGzipFile(str(error)) from error
             if not more:
                 break
             found += more
@@ -331,6 +334,8 @@ class _Unzipped(gzip.GzipFile):
             return super().peek(n)
         except EOFError:
             return b""
+        except zlib.error as error:
+            raise gzip.BadGzipFile(str(error)) from error
 
 
 class _Limited:

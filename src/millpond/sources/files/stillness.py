@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable
 
 from millpond.sources.files.positions import Seen
 
+# A CSV row that no newline follows counts as ended when its file has been still for this long.
+UNENDED_S = 10.0
+
 Clock = Callable[[], float]
 
 
