@@ -67,7 +67,7 @@ JSON_CASES: list[tuple[str | bytes, dict[str, Any] | str]] = [
     ('{"i": "many"}', "column 'i': 'many' is not an INT"),
     ('{"i": 12.5}', "column 'i': '12.5' is not an INT"),
     ('{"i": 3000000000}', "column 'i': '3000000000' is not an INT"),
-    ('{"d": 99999999999.99}', "column 'd': '9.999999999999E10' is not a DECIMAL(12,2)"),
+    ('{"d": 99999999999.99}', "column 'd': '99999999999.99' is not a DECIMAL(12,2)"),
     ('{"i": {"x": 1}}', "column 'i': '{\"x\":1}' is not an INT"),
     ('{"s": {"x": [1, 2]}}', {"s": '{"x":[1,2]}'}),
     ('{"s": 5}', {"s": "5"}),
@@ -219,3 +219,41 @@ def test_a_number_where_text_is_wanted_stays_as_it_is_written(spark: Any) -> Non
     written = ["1.10", "-0.50e+3", "1e400", '"1.50"', "12345678901234567890.10"]
     found = json_outcomes(spark, columns, *(f'{{"s" : {text}, "d": 1.10}}' for text in written))
     assert found == [({"s": text.strip('"'), "d": 1.1}, None) for text in written]
+
+
+def test_numbers_inside_of_nested_values_stay_as_they_are_written(spark: Any) -> None:
+    columns = schema_of(
+        s="STRING", m="MAP<STRING, STRING>", l="ARRAY<STRUCT<t: STRING, d: DECIMAL(38,18), f: DOUBLE, n: INT>>"
+    )
+    exact = "12345678901234567890.123456789012345670"
+    found = json_outcomes(
+        spark,
+        columns,
+        f'{{"s": {{"p": [{exact}, -1.50e+3, 7, "at 1.10, \\"2.20\\""]}}}}',
+        f'{{"m": {{"k": 1.10, "o": {{"x": {exact}}}, "n": 5, "t": "1.50"}}, "s": "{{not 1.10 json"}}',
+        f'{{"l": [{{"t": 2.00, "d": {exact}, "f": 1.10, "n": 3}}, null]}}',
+        f'{{"l": [{{"t": "x", "d": {exact}, "n": "3"}}]}}',
+        '{"l": [{"t": 1.50, "n": 3.5}]}',
+    )
+    values = [row for row, _ in found[:4]]
+    assert [row and row["s"] for row in values] == [
+        f'{{"p":[{exact},-1.50e+3,7,"at 1.10, \\"2.20\\""]}}',
+        "{not 1.10 json",
+        None,
+        None,
+    ]
+    assert values[1] is not None
+    assert values[1]["m"] == {"k": "1.10", "o": f'{{"x":{exact}}}', "n": "5", "t": "1.50"}
+    assert [None if item is None else tuple(item) for row in values[2:] if row for item in row["l"]] == [
+        ("2.00", Decimal(exact), 1.1, 3),
+        None,
+        ("x", Decimal(exact), None, 3),
+    ]
+    assert found[4][1] is not None
+    assert found[4][1].startswith("column 'l': '[{\"t\":1.50,\"n\":3.5}]' is not an ARRAY")
+
+
+def test_bytes_inside_of_nested_values_are_base64_beside_any_number(spark: Any) -> None:
+    columns = schema_of(v="STRUCT<b: BINARY, t: STRING>", n="INT")
+    found = json_outcomes(spark, columns, *(f'{{"v": {{"b": "aGk=", "t": {t}}}, "n": "1"}}' for t in ("1", "1.10")))
+    assert [tuple(values["v"]) for values, _ in found if values] == [(b"hi", "1"), (b"hi", "1.10")]

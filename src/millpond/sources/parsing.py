@@ -19,6 +19,7 @@ from millpond.schema import Column, Schema, type_name
 from millpond.sources.ddl import quoted, table_ddl, type_ddl
 from millpond.sources.files.formats import FileFormat
 from millpond.sources.files.headers import column_place
+from millpond.sources.fractions import has_texts, marked, may_be_inexact, unmarked, unmarked_inside
 from millpond.sources.raw import PROBLEM, SUSPECT, VALUE
 
 # Names for steps on the way; no user's column may start so.
@@ -32,8 +33,6 @@ _JSON_OPTIONS = {
 }
 # What an empty field becomes before it becomes NULL; it cannot be typed.
 _NO_TEXT = "\x01\x02"
-# What Spark makes of a number with a fraction or exponent where text is wanted.
-_INEXACT = r'^(-?[0-9]+\.[0-9]+(E-?[0-9]+)?|"-?Infinity")$'
 # How much of a wrong value a reason shows.
 SHOWN_CHARACTERS = 100
 NOT_UTF8 = "the text is not UTF-8; if it has another encoding, say so by 'encoding'"
@@ -47,7 +46,7 @@ def parse_json(raw: DataFrame, columns: Schema, kept: Sequence[str]) -> DataFram
     # Nearly all records are done now; one step for all that the others may need keeps these from paying for it.
     rows = rows.select("*", _slow(columns).alias(_SLOW))
     values = [_json_value(column) for column in columns]
-    texts = [_field(_SLOW, "texts").getField(column.name) for column in columns]
+    texts = [unmarked(_field(_SLOW, "texts").getField(column.name)) for column in columns]
     casts = [_Cast(c, f"_mp_{i}", values[i], texts[i]) for i, c in enumerate(columns)]
     broken = _field(_SLOW, "texts").getField(_CORRUPT).isNotNull()
     unreadable = F.col(_ROW).isNull() | broken | (F.col(SUSPECT) & _is_not_one_value())
@@ -55,29 +54,34 @@ def parse_json(raw: DataFrame, columns: Schema, kept: Sequence[str]) -> DataFram
 
 
 def _slow(columns: Schema) -> SparkColumn:
-    """What a record needs that Spark could not read as it stands: the row with its names spelled as declared, and all
-    its fields as texts; NULL for a record that is fine."""
+    """What a record needs that Spark could not read as it stands, or not exactly: the row with its names spelled as
+    declared, and all its fields as texts with marked fractions; NULL for a record that is fine."""
     misspelt, inexact = _misspelt(columns), _inexact(columns)
     text = F.when(misspelt, _spelt_right(columns)).otherwise(F.col(_TEXT))
-    text = F.when(inexact, _with_quoted_numbers(text, columns)).otherwise(text)
     row = F.from_json(text, _with_corrupt(table_ddl(columns)), _JSON_OPTIONS)
-    texts = F.from_json(text, _with_corrupt(", ".join(f"{quoted(c.name)} STRING" for c in columns)), _JSON_OPTIONS)
-    parts = [text.alias("text"), row.alias("row"), F.when(row.getField(_CORRUPT).isNotNull(), texts).alias("texts")]
+    as_texts = _with_corrupt(", ".join(f"{quoted(c.name)} STRING" for c in columns))
+    texts = F.from_json(marked(text), as_texts, _JSON_OPTIONS)
+    needed = F.when(row.getField(_CORRUPT).isNotNull() | inexact, texts)
+    parts = [text.alias("text"), row.alias("row"), needed.alias("texts")]
     return F.when(_field(_ROW, _CORRUPT).isNotNull() | misspelt | inexact, F.struct(*parts))
 
 
 def _json_value(column: Column) -> SparkColumn:
-    """A field as Spark read it; where it could not, cast from its text."""
+    """A field as Spark read it; where it could not, or not exactly, cast from its text."""
     row, texts = _field(_SLOW, "row"), _field(_SLOW, "texts")
     typed, text = row.getField(column.name), texts.getField(column.name)
+    from_text = _from_text(text if pa.types.is_nested(column.type) else unmarked(text), column.type)
     if pa.types.is_nested(column.type):
         # Of a nested value Spark gives the part that fits: it counts only if the record, or the field alone, is right.
         alone_type = _with_corrupt(f"{quoted(column.name)} {type_ddl(column.type)}")
         alone = F.from_json(_field(_SLOW, "text"), alone_type, _JSON_OPTIONS)
         right = F.when(alone.getField(_CORRUPT).isNull(), alone.getField(column.name))
-        slow = F.when(texts.isNull(), typed).otherwise(F.coalesce(right, _from_text(text, column.type)))
+        both = (from_text, right) if has_texts(column.type) else (right, from_text)
+        slow = F.when(texts.isNull(), typed).otherwise(F.coalesce(*both))
+    elif pa.types.is_string(column.type):
+        slow = F.coalesce(from_text, typed)
     else:
-        slow = F.coalesce(typed, _from_text(text, column.type))
+        slow = F.coalesce(typed, from_text)
     return F.when(F.col(_SLOW).isNull(), _field(_ROW, column.name)).otherwise(slow)
 
 
@@ -162,17 +166,8 @@ def _inexact(columns: Schema) -> SparkColumn:
     """Whether a text may have been a number with a fraction or exponent, which Spark writes in its own way."""
     inexact = F.lit(False)
     for column in columns:
-        if pa.types.is_string(column.type):
-            value = _field(_ROW, column.name)
-            inexact = inexact | F.coalesce(value.rlike(_INEXACT), F.lit(False))
+        inexact = inexact | may_be_inexact(_field(_ROW, column.name), column.type, F.col(_TEXT))
     return inexact
-
-
-def _with_quoted_numbers(text: SparkColumn, columns: Schema) -> SparkColumn:
-    """JSON with the numbers of text columns in quotes, as they stand. Inside of a string a quote has a backslash before
-    it, so that the pattern finds names only."""
-    names = "|".join(_regex_quoted(c.name) for c in columns if pa.types.is_string(c.type))
-    return F.regexp_replace(text, rf'"({names})"(\s*:\s*)(-?[0-9][0-9.eE+-]*)', '"$1"$2"$3"') if names else text
 
 
 def _regex_quoted(text: str) -> str:
@@ -180,7 +175,7 @@ def _regex_quoted(text: str) -> str:
 
 
 def _from_text(text: SparkColumn, type_: pa.DataType | None) -> SparkColumn:
-    """A value from its text, NULL where it does not fit; a nested one from JSON text."""
+    """A value from its text, NULL where it does not fit; a nested one from JSON text, marked or not."""
     assert type_ is not None, "columns must be known before records are read"
     if pa.types.is_nested(type_):
         return _nested(text, type_)
@@ -193,10 +188,10 @@ def _from_text(text: SparkColumn, type_: pa.DataType | None) -> SparkColumn:
 
 def _nested(text: SparkColumn, type_: pa.DataType) -> SparkColumn:
     """A nested value from JSON text: parsed with texts as its leaves, which are then cast; NULL if one does not fit."""
-    wrapped = F.concat(F.lit('{"v":'), text, F.lit("}"))
+    wrapped = marked(F.concat(F.lit('{"v":'), text, F.lit("}")))
     schema = f"v {type_ddl(_with_text_leaves(type_))}, {quoted(_CORRUPT)} STRING"
     row = F.from_json(wrapped, schema, _JSON_OPTIONS)
-    parsed = row.getField("v")
+    parsed = unmarked_inside(row.getField("v"), type_)
     fits = row.getField(_CORRUPT).isNull() & ~_any_leaf_wrong(parsed, type_)
     return F.when(fits, parsed.try_cast(type_ddl(type_)))
 
@@ -208,7 +203,8 @@ def _with_text_leaves(type_: pa.DataType) -> pa.DataType:
         return pa.map_(pa.string(), _with_text_leaves(type_.item_type))
     if pa.types.is_list(type_):
         return pa.list_(_with_text_leaves(type_.value_type))
-    return pa.string()
+    # Bytes are in base64, which a cast from text would not know.
+    return type_ if pa.types.is_binary(type_) else pa.string()
 
 
 def _any_leaf_wrong(value: SparkColumn, type_: pa.DataType) -> SparkColumn:
@@ -222,7 +218,7 @@ def _any_leaf_wrong(value: SparkColumn, type_: pa.DataType) -> SparkColumn:
         return F.coalesce(F.exists(F.map_values(value), lambda x: _any_leaf_wrong(x, type_.item_type)), F.lit(False))
     if pa.types.is_list(type_):
         return F.coalesce(F.exists(value, lambda x: _any_leaf_wrong(x, type_.value_type)), F.lit(False))
-    if pa.types.is_string(type_):
+    if pa.types.is_string(type_) or pa.types.is_binary(type_):
         return F.lit(False)
     return value.isNotNull() & value.try_cast(type_ddl(type_)).isNull()
 
