@@ -111,7 +111,7 @@ def _change(table: Any, turn: int) -> None:
     if turn % 3 == 0:
         table.upsert(content(turn))
     elif turn % 3 == 1:
-        table.update(None, {"v": turn, "s": f"s{turn % 3}"})
+        table.update("true", {"v": turn, "s": f"s{turn % 3}"})
     else:
         table.delete("true")
         table.insert(content(turn))

@@ -149,7 +149,7 @@ class WriteTable(ReadTable, Protocol):
 
     def update(self, condition: Any, values: Mapping[str, Any], parameters: Sequence[Any] = ()) -> int:
         """Set columns where a condition holds. A value is a Python value, or a sqlglot expression over the row as it
-        was. A key column may be set; MP402 if two rows would collide."""
+        was. A key column may be set; MP402 if two rows would collide. MP409 where the condition is None."""
 
     def update_many(self, changes: Sequence[tuple[Any, Mapping[str, Any], Sequence[Any]]]) -> int:
         """Several updates in order as one change."""

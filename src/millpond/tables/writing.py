@@ -15,7 +15,6 @@ from millpond.contracts.table import Rows
 from millpond.errors import ConstraintError, TableError
 from millpond.tables import selection
 from millpond.tables.coercion import cast_array, to_array
-from millpond.tables.conditions import as_condition
 from millpond.tables.differences import difference
 from millpond.tables.draft import Draft
 from millpond.tables.incoming import Incoming, incoming
@@ -149,8 +148,10 @@ class Writing(Reading):
         return int(batch.num_rows)
 
     def _update(self, draft: Draft, condition: Any, values: Mapping[str, Any], parameters: Sequence[Any]) -> int:
-        asked = as_condition(condition)
-        found = selection.Selected(draft, draft.ids()) if asked is None else self._select(draft, asked, parameters)
+        if condition is None:
+            # As for delete: a variable that is None by mistake must not cost all rows.
+            raise TableError("MP409", "update needs a condition.", hint="All rows change with: update('true', ...)")
+        found = self._select(draft, condition, parameters)
         if not len(found.ids):
             self._positions(list(values))
             return 0

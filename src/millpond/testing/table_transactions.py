@@ -75,7 +75,7 @@ class TransactionContract(Harness):
             table = tx.table("users")
             table.insert([{**ANN, "user_id": "u4"}])
             first = tx.savepoint()
-            table.update(None, {"age": 1})
+            table.update("true", {"age": 1})
             second = tx.savepoint()
             table.delete("true")
             tx.put("mark", 1)

@@ -84,7 +84,7 @@ class WritingContract(Harness):
         assert users.get("moved") == {**ANN, "user_id": "moved"}
         numbers = store.create(self.spec("numbers", Schema.of([Column("n", pa.int32(), False)], ["n"])))
         numbers.insert([{"n": n} for n in range(10)])
-        numbers.update(None, {"n": numbers.condition("n + 1").expression})
+        numbers.update("true", {"n": numbers.condition("n + 1").expression})
         assert sorted(numbers.values("n")) == list(range(1, 11))
 
     def test_update_many_is_one_change(self, users: Table) -> None:
@@ -111,6 +111,15 @@ class WritingContract(Harness):
             with refuses("MP409"):
                 users.delete(**mistake)  # type: ignore[arg-type]
         assert len(users) == 3
+
+    def test_update_without_a_condition_is_refused(self, users: Table) -> None:
+        before = rows(users)
+        with refuses("MP409"):
+            users.update(None, {"age": 1})
+        with refuses("MP409"):
+            users.update_many([("user_id = 'u1'", {"age": 1}, []), (None, {"age": 2}, [])])
+        assert rows(users) == before
+        assert users.update("true", {"age": 1}) == 3
 
     def test_replace_changes_only_what_differs(self, store: Store, users: Table) -> None:
         version = users.version

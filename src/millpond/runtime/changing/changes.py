@@ -97,7 +97,7 @@ def _update(work: Work, shot: OneShot) -> int:
     if statement.source is None and not _needs_spark(shot.condition, *sets.values()):
         own = _own_names(statement.table, statement.alias)
         plain = {name: _unqualified(value, own) for name, value in sets.items()}
-        return table.update(_unqualified(shot.condition, own) if shot.condition else None, plain)
+        return table.update(_unqualified(shot.condition, own) if shot.condition else exp.true(), plain)
     rows = table.to_arrow()
     new = _selected(work, shot, rows, sets)
     if not new.num_rows:
