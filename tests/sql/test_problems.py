@@ -48,6 +48,7 @@ MISTAKES = [
         "'WHERE' stands too late.",
         "The order is WHERE, GROUP BY",
     ),
+    ("SELECT a FROM t WHERE a = 1 JOIN u ON x = y", "MP101", "1:29", "'JOIN' stands too late.", "before WHERE"),
     ("SELECT a FROM t WHERE a = 1 WHERE b = 2", "MP101", "1:29", "'WHERE' cannot stand here.", ""),
     ("SELECT 1 AS", "MP101", "1:10", "Expected a name after 'AS', but the statement ends.", ""),
     ("SELECT * FROM t AS WHERE a = 1", "MP101", "1:20", "Expected a name, found 'WHERE'.", ""),

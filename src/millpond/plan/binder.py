@@ -12,7 +12,7 @@ from millpond.plan.bound import BoundQuery, BoundSelect, Joined, Output, Reading
 from millpond.plan.catalog import Relation, RelationKind
 from millpond.plan.columns import Names, Relations, bind_expression
 from millpond.plan.findings import Findings
-from millpond.plan.from_clause import bind_from
+from millpond.plan.from_clause import bind_from, bind_generators
 from millpond.plan.functions import has_aggregate
 from millpond.plan.outputs import as_projection, expand_star, is_star, output_of
 from millpond.plan.scope import Scope
@@ -122,6 +122,7 @@ class Binder:
         bind_from(self, select, scope, replace(at, counted=at.counted or grouped))
         if (where := select.args.get("where")) is not None:
             where.set("this", self.bind_inside(where.this, scope))
+        bind_generators(self, select, scope)
         outputs = self._outputs(select, scope, at)
         groups = self._groups(select, scope, outputs)
         self._after(select, scope, outputs, groups)

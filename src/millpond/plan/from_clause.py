@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from sqlglot import exp
 
 from millpond.plan.bound import Reading, Spot
 from millpond.plan.catalog import Relation, RelationKind
 from millpond.plan.columns import column_of, sentence
+from millpond.plan.generators import as_view, generated, is_generator, names_in_list
 from millpond.plan.model import BATCH
 from millpond.plan.scope import Item, Scope
 from millpond.plan.typed import NAME, type_of, with_type
@@ -200,25 +200,27 @@ def _lateral(binder: Binder, node: exp.Lateral, scope: Scope) -> Item:
         bound = binder.bind_subquery(node.this, scope)
         return Item(name, f"'{name}'", _renamed(binder, node, bound.schema), node)
     node.set("this", binder.bind_inside(node.this, scope))
+    _set_alias(node, name)
     names = [i.name for i in alias.args.get("columns") or ()] if alias is not None else []
-    if not names:
-        return Item(name, f"'{name}'", None, node)
-    types = _generated(node.this, len(names))
-    return Item(name, f"'{name}'", Schema.of(Column(n, t) for n, t in zip(names, types, strict=True)), node)
+    return Item(name, f"'{name}'", generated(node.this, names), node)
 
 
-def _generated(call: exp.Expr, width: int) -> list[pa.DataType | None]:
-    """The types that explode and posexplode yield."""
-    of = type_of(call.this) if isinstance(call.this, exp.Expr) else None
-    types: list[pa.DataType | None] = []
-    if isinstance(call, exp.Posexplode | exp.PosexplodeOuter):
-        types = [pa.int32()]
-    if of is not None and pa.types.is_list(of):
-        types += [of.value_type]
-    elif of is not None and pa.types.is_map(of):
-        types += [of.key_type, of.item_type]
-    exploding = isinstance(call, exp.Explode | exp.ExplodeOuter | exp.Posexplode | exp.PosexplodeOuter)
-    return types if exploding and len(types) == width else [None] * width
+def bind_generators(binder: Binder, select: exp.Select, scope: Scope) -> None:
+    """Generators of several columns in the SELECT list become lateral views, which only the list sees."""
+    for projection in list(select.expressions):
+        if is_generator(projection):
+            binder.bind_inside(projection, scope)
+        names = names_in_list(projection)
+        if not names:
+            continue
+        view = as_view(projection, names, f"_{len(scope.items) + 1}")
+        item = _lateral(binder, view, scope)
+        item.shown = False
+        scope.items.append(item)
+        select.append("laterals", view)
+        assert item.columns is not None
+        columns = [column_of(item, c.name, c.type, projection) for c in item.columns]
+        select.set("expressions", [n for p in select.expressions for n in (columns if p is projection else [p])])
 
 
 def _join(binder: Binder, join: exp.Join, scope: Scope, at: Position) -> None:

@@ -90,8 +90,7 @@ class Grammar(StrictParser):
     def relations(self) -> dict[str, Any]:
         """What follows FROM: a relation, its joins and lateral views, as arguments of an exp.Select."""
         table = self._parse_table() or self.refuse_unexpected("a table name")
-        joins = list(self._parse_joins())
-        laterals = list(iter(self._parse_lateral, None))
+        joins, laterals = self.joined_relations()
         return {"from_": exp.From(this=table), "joins": joins or None, "laterals": laterals or None}
 
     def duration(self, hint: str) -> int:

@@ -26,6 +26,17 @@ CLAUSE_RANKS: dict[TokenType, int] = {
     TokenType.OFFSET: 6,
 }
 
+# Of a SELECT, what stands after its joins.
+AFTER_JOINS = ("where", "group", "having", "order", "cluster", "distribute", "sort", "limit", "offset")
+
+
+def _as_join(view: exp.Lateral) -> exp.Join:
+    """LATERAL VIEW [OUTER] f(x) t AS a, written as a join."""
+    view.set("view", False)
+    kind = {"side": "LEFT", "on": exp.true()} if view.args.get("outer") else {"kind": "CROSS"}
+    view.set("outer", False)
+    return exp.Join(this=view, **kind)
+
 
 def _in_order(kind: TokenType) -> Callable[[Any], Any]:
     parse: Callable[[Any], Any] = SparkParser.QUERY_MODIFIER_PARSERS[kind]
@@ -61,11 +72,38 @@ class StrictParser(Cursor):
         self._ranks[-1] = rank
 
     def _parse_query_modifiers(self, this: Any) -> Any:
+        if isinstance(this, exp.Select):
+            self._take_joins(this)
         self._ranks.append(0)
         try:
             return super()._parse_query_modifiers(this)
         finally:
             self._ranks.pop()
+
+    def _take_joins(self, select: exp.Select) -> None:
+        """Joins and lateral views in the order in which they are written."""
+        token = self._curr
+        joins, laterals = self.joined_relations()
+        if (joins or laterals) and any(select.args.get(clause) for clause in AFTER_JOINS):
+            self.refuse(f"{shown(token)} stands too late.", token=token, hint="Joins stand before WHERE and GROUP BY.")
+        for name, found in (("joins", joins), ("laterals", laterals)):
+            for node in found:
+                select.append(name, node)
+
+    def joined_relations(self) -> tuple[list[exp.Join], list[exp.Lateral]]:
+        """The joins and lateral views behind a relation; a view before a join is a join too: Spark has it no other
+        way, and the join may read the view's columns."""
+        joins: list[exp.Join] = []
+        laterals: list[exp.Lateral] = []
+        while True:
+            found = list(self._parse_joins())
+            if found:
+                joins += [_as_join(view) for view in laterals] + found
+                laterals = []
+            views = list(iter(self._parse_lateral, None))
+            laterals += views
+            if not found and not views:
+                return joins, laterals
 
     def _parse_csv(self, parse_method: Callable[[], T | None], sep: TokenType = TokenType.COMMA) -> list[T]:
         found = parse_method()

@@ -36,8 +36,14 @@ def _ungrouped(expr: exp.Expr, select: BoundSelect) -> Iterator[exp.Column]:
         return isinstance(node, (exp.Query, *WRAPPERS)) or is_aggregate(node) or node in select.groups
 
     for node in expr.walk(bfs=False, prune=ends):
-        if isinstance(node, exp.Column) and node not in select.groups and select.scope.item(node.table or " "):
+        if isinstance(node, exp.Column) and node not in select.groups and _is_known(node, select):
             yield node
+
+
+def _is_known(column: exp.Column, select: BoundSelect) -> bool:
+    """Whether a column is one of the query's own relations: of an unknown one only that is told."""
+    item = select.scope.item(column.table or " ")
+    return item is not None and (item.loose or item.column(column.name) is not None)
 
 
 def _problem(subject: Subject, column: exp.Column, select: BoundSelect) -> Problem:
