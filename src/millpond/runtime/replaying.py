@@ -15,12 +15,12 @@ from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import ALL_STATEMENTS, NAME, ORIGIN, origin_key, statement_id
 from millpond.runtime.flows.batch import split_records
 from millpond.runtime.flows.batch_run import BatchRun
+from millpond.runtime.flows.commits import settle
 from millpond.runtime.flows.flow import Flow
 from millpond.runtime.flows.watermark import Reached
 from millpond.runtime.flows.work import Work
-from millpond.runtime.keeping.ledger import FlowEntry, flow_entry, flow_key
 from millpond.runtime.spark.access import Views
-from millpond.runtime.views.announcing import announce, publish
+from millpond.runtime.views.announcing import Staged, publish
 
 # Numbers the replays of a flow, so that their sinks' files have names of their own.
 REPLAYED = "replayed:"
@@ -64,27 +64,25 @@ def replay(context: Context, flows: Sequence[Flow], choice: Choice) -> Replayed:
 
 
 def _send(context: Context, flow: Flow, choice: Choice) -> Replayed:
-    store, entry = context.store, flow_entry(context.store, flow.plan.id)
+    store, entry = context.store, flow.commits.entry
     number = store.get(REPLAYED + flow.plan.id) or 0
-    staged: list[dict[str, Any]] = []
-    with store.begin(locks=flow.writes) as tx:
+    outputs: Staged = []
+    with store.begin(locks=flow.commits.locks) as tx:
         groups = _groups(flow.plan, choice.of(tx.table(NAME)), store.items(ORIGIN))
         sent = _take_out(tx, groups)
         before = len(tx.table(NAME))
         work = Work(context, tx, Views(context.spark, context.exchange, "mp_replay"))
-        letters = context.letters(flow.plan.name, flow.source, flow.plan.id)
+        letters = flow.commits.letters()
         for part, (statement, rows) in enumerate(groups.items()):
             batch = split_records(flow.opened().again(context.spark(), rows), entry.batch, small=True)
             plan = replace(flow.plan, id=f"{flow.plan.id}-replayed-{number}-{part}")
-            run = BatchRun(plan, batch, work, letters, Reached(entry.watermark, entry.watermark), staged)
-            flow.run_statements(replace(run, originals=_raw_of(rows)), _steps(flow.plan, statement))
+            run = BatchRun(plan, batch, work, letters, Reached(entry.watermark, entry.watermark), outputs)
+            flow.statements.run(replace(run, originals=_raw_of(rows)), _steps(flow.plan, statement))
         refused = len(tx.table(NAME)) - before
-        work.refresh()
-        told = announce(work, flow.plan.id)
         tx.put(REPLAYED + flow.plan.id, number + 1)
-        tx.put(flow_key(flow.plan.id), FlowEntry(entry.batch, tuple(staged), entry.watermark).as_json())
+        staged = settle(work, flow.plan.id, replace(entry, sinks=tuple(outputs)))
         tx.commit()
-    publish(context, [*staged, *told])
+    publish(context, staged)
     return Replayed(sent, refused)
 
 

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from millpond.contracts.sink import Mark
 from millpond.contracts.source import StreamReader
 from millpond.errors import FlowError, MillpondError
 from millpond.faults import reach
-from millpond.plan.model import FlowPlan, SourcePlan, Step, StepKind, TableKind
+from millpond.plan.model import FlowPlan, SourcePlan, TableKind
 from millpond.registry import find
-from millpond.relational.memory import Memory
-from millpond.runtime.aggregates.telling import tell_closed
 from millpond.runtime.context import Context
-from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
-from millpond.runtime.dead_letters import Letters
 from millpond.runtime.figures.meter import Meter
 from millpond.runtime.figures.progress import (
     FAILED,
@@ -38,34 +30,27 @@ from millpond.runtime.figures.progress import (
     STOPPED,
     WAITING,
 )
-from millpond.runtime.flows.absence import Absence
 from millpond.runtime.flows.batch import Batch, read_batch
-from millpond.runtime.flows.batch_run import BatchRun
-from millpond.runtime.flows.blame import BREAKS_RULE, run_without_the_guilty
 from millpond.runtime.flows.checkpoint import feed_files
+from millpond.runtime.flows.commits import Commits
 from millpond.runtime.flows.epochs import Epoch, begin_anew, clean_up, is_behind, is_over, placed_epoch
 from millpond.runtime.flows.idle import Idle, windowed
-from millpond.runtime.flows.interruption import UNREACHABLE, Interruption
+from millpond.runtime.flows.interruption import Interruption
 from millpond.runtime.flows.joining import JoinReader
 from millpond.runtime.flows.passing import reads_once
-from millpond.runtime.flows.steps import run_step
-from millpond.runtime.flows.waiting import LOOK_S, RELEASED, SINCE, Waiting, hold_back
+from millpond.runtime.flows.statements import Statements
+from millpond.runtime.flows.waiting import LOOK_S, Waiting
 from millpond.runtime.flows.watermark import Reached, moved
-from millpond.runtime.flows.work import Work
 from millpond.runtime.keeping.ledger import (
-    FlowEntry,
     disagreement,
-    flow_entry,
-    flow_key,
     last_planned,
     require_agreement,
 )
 from millpond.runtime.loading.opening import Opening
 from millpond.runtime.preparing import join_sides
 from millpond.runtime.spark.access import Views
-from millpond.runtime.spark.errors import translate
 from millpond.runtime.spark.session import look_often
-from millpond.runtime.views.announcing import announce, publish
+from millpond.runtime.views.announcing import publish
 
 
 class Stopping(Exception):
@@ -94,7 +79,8 @@ class Flow:
         self.goes_on = False
         self._fed = threading.Event()
         self._once = reads_once(plan)
-        self.writes = self._tables_written()
+        self.statements = Statements(plan, context)
+        self.commits = Commits(plan, context, self.statements)
         # One at a time: a batch, or windows of a silent stream that close.
         self._turn = threading.Lock()
         self._idle = Idle(plan)
@@ -103,20 +89,10 @@ class Flow:
         self.interruption = Interruption(self.source)
         self._resuming: threading.Thread | None = None
         self._epoch = Epoch()
-        self._absence = Absence(plan, context)
-        self._memory = Memory()
 
     @property
     def folder(self) -> str:
         return str(self._context.state.flow(self.plan.id))
-
-    def _tables_written(self) -> tuple[str, ...]:
-        outside = (StepKind.SINK, StepKind.RELAY)
-        written = {s.target for s in self.plan.steps if s.kind not in outside}
-        companions = {c for s in self.plan.steps if s.aggregate for c in s.aggregate.companions}
-        companions |= {s.waiting for s in self.plan.steps if s.waiting}
-        views = {v.name for v in self._context.views_of(written)}
-        return tuple(sorted(n.lower() for n in written | companions | views | {DEAD_LETTERS}))
 
     def open(self) -> bool:
         """Open the source, once; False while it is not there but looked for. Raises when it is not there, or when
@@ -126,7 +102,7 @@ class Flow:
         folder = self._context.state.flow(self.plan.id)
         folder.mkdir(parents=True, exist_ok=True)
         self._epoch = placed_epoch(self._context.store, self.plan.id, folder)
-        checkpoint, entry = folder / self._epoch.folder, flow_entry(self._context.store, self.plan.id)
+        checkpoint, entry = folder / self._epoch.folder, self.commits.entry
         require_agreement(self.plan, entry, checkpoint, self._epoch.first)
         if is_behind(folder, self._epoch):
             raise disagreement(self.plan, "its checkpoint is of a later time than its tables", folder)
@@ -161,7 +137,7 @@ class Flow:
 
     def tell_tables(self, state: str) -> None:
         """The tables that it keeps by their definition are as far as it is; what they hold already stays usable."""
-        before = flow_entry(self._context.store, self.plan.id).batch >= 0
+        before = self.commits.entry.batch >= 0
         for step in self.plan.steps:
             table = self._context.plan.table(step.target)
             if table is not None and table.kind is TableKind.AGGREGATE:
@@ -200,7 +176,7 @@ class Flow:
         if self.state == RUNNING and not self.interruption.is_on:
             self.state = FINISHED
             self.tell_tables(READY)
-        self._absence.tell()
+        self.statements.tell_skipped()
 
     def _run_once(self) -> None:
         self.interruption.tries()
@@ -292,7 +268,7 @@ class Flow:
                 self._query.stop()
         if self.state in (RUNNING, WAITING, RETRYING):
             self.state = STOPPED
-        self._absence.tell()
+        self.statements.tell_skipped()
 
     def _on_batch(self, raw: DataFrame, batch_id: int) -> None:
         # Batches of a flow never overlap, so only `stop` can hold the gate; waiting for it here would block both.
@@ -311,7 +287,7 @@ class Flow:
     def _run_batch(self, raw: DataFrame, batch_id: int) -> None:
         assert self.reader is not None
         started = time.monotonic()
-        if flow_entry(self._context.store, self.plan.id).batch >= batch_id:
+        if self.commits.entry.batch >= batch_id:
             if self.plan.join is not None:
                 # The state of Spark's join goes on only where the join is run, in a batch that is done too.
                 raw.write.format("noop").mode("overwrite").save()
@@ -320,49 +296,23 @@ class Flow:
         files = feed_files(Path(self.folder) / self._epoch.folder, batch_id - self._epoch.first)
         batch = read_batch(self.reader, raw, batch_id, files, once=self._once)
         try:
-            staged = self._commit(batch, raw)
+            originals = partial(self.opened().originals, raw)
+            staged = self.commits.commit_batch(batch, self._reached(batch), self._session_views(raw), originals)
         finally:
             batch.release()
         reach("flow.committed")
-        for entry in staged:
-            self._context.sinks[entry["sink"]].publish(entry["staged"])
+        publish(self._context, staged)
         reach("flow.published")
         self.reader.committed(batch_id)
         reach("flow.done")
         self.interruption.is_over()
-        self._idle.heard(flow_entry(self._context.store, self.plan.id).watermark)
+        self._idle.heard(self.commits.entry.watermark)
         bad = batch.bad.num_rows
         self.meter.add(batch.rows + bad, time.monotonic() - started, bad=bad)
 
-    def _commit(self, batch: Batch, raw: DataFrame) -> list[dict[str, Any]]:
-        """All statements in order, then one commit that also says that this batch is done."""
-        with self._context.store.begin(locks=self.writes) as tx:
-            reach("flow.begun")
-            work = Work(self._context, tx, self._session_views(raw), self._memory)
-            run = BatchRun(self.plan, batch, work, self._letters(), self._reached(batch))
-            run.originals = partial(self.opened().originals, raw)
-            self.run_statements(run, self.plan.steps)
-            work.refresh()
-            told = announce(work, self.plan.id)
-            tx.put(flow_key(self.plan.id), FlowEntry(batch.id, tuple(run.staged), run.watermark.after).as_json())
-            reach("flow.worked")
-            tx.commit()
-        return [*run.staged, *told]
-
-    def run_statements(self, run: BatchRun, steps: Sequence[Step]) -> None:
-        """Bad records put aside, and the others sent through statements, in order."""
-        self._bad_records(run)
-        for step in steps:
-            self._run_step(hold_back(run, step) if step.waiting else run, step)
-        if run.batch.finish():
-            self._bad_records(run)
-
-    def _letters(self) -> Letters:
-        return self._context.letters(self.plan.name, self.source, self.plan.id)
-
     def _reached(self, batch: Batch) -> Reached:
         """The watermark before and after a batch, where a window asks for it."""
-        before = flow_entry(self._context.store, self.plan.id).watermark
+        before = self.commits.entry.watermark
         if self.plan.watermark is None or not windowed(self.plan):
             return Reached(before, before)
         return moved(self._idle.reached() or before, self.plan.watermark, batch)
@@ -374,29 +324,11 @@ class Flow:
         try:
             reached = self._idle.reached()
             if reached is not None:
-                self._close_windows(reached)
+                self.commits.close_windows(reached)
         except Exception as error:
             self._failed(error)
         finally:
             self._turn.release()
-
-    def _close_windows(self, reached: int) -> None:
-        """A commit without a batch: nothing is read, the watermark has gone on."""
-        entry = flow_entry(self._context.store, self.plan.id)
-        with self._context.store.begin(locks=self.writes) as tx:
-            work = Work(self._context, tx, Views(self._context.spark, self._context.exchange, "mp_idle"), self._memory)
-            batch = Batch.of(entry.batch, pa.table({}), pa.table({}))
-            run = BatchRun(self.plan, batch, work, self._letters(), Reached(entry.watermark, reached))
-            marks = [Mark(f"{self.plan.id}-idle-{reached}", entry.batch, s.index) for s in windowed(self.plan)]
-            closed = [tell_closed(run, s, m) for s, m in zip(windowed(self.plan), marks, strict=True)]
-            if not any(closed):
-                return
-            work.refresh()
-            told = announce(work, self.plan.id)
-            tx.put(flow_key(self.plan.id), FlowEntry(entry.batch, tuple(run.staged), reached).as_json())
-            tx.commit()
-        for staged in [*run.staged, *told]:
-            self._context.sinks[staged["sink"]].publish(staged["staged"])
 
     def wait_out(self) -> None:
         """Go on until no event waits for a joined row: `--once` waits the time out."""
@@ -410,64 +342,11 @@ class Flow:
         if not self._turn.acquire(blocking=False):
             return
         try:
-            self._release_waiting()
+            self.commits.release_waiting()
         except Exception as error:
             self._failed(error)
         finally:
             self._turn.release()
-
-    def _release_waiting(self) -> None:
-        """A commit without a batch: only events that waited go through the statements they waited in."""
-        store, entry = self._context.store, flow_entry(self._context.store, self.plan.id)
-        number = store.get(RELEASED + self.plan.id) or 0
-        staged: list[dict[str, Any]] = []
-        with store.begin(locks=self.writes) as tx:
-            views = Views(self._context.spark, self._context.exchange, "mp_waited")
-            work = Work(self._context, tx, views, self._memory)
-            plan = replace(self.plan, id=f"{self.plan.id}-released-{number}")
-            for step in self.plan.steps:
-                if step.waiting:
-                    held = work.table(step.waiting).to_arrow().slice(0, 0).drop_columns([SINCE])
-                    batch = Batch.of(entry.batch, held, pa.table({}))
-                    run = BatchRun(plan, batch, work, self._letters(), Reached(entry.watermark, entry.watermark))
-                    self._run_step(hold_back(run, step), step)
-                    staged += run.staged
-            work.refresh()
-            changes = announce(work, self.plan.id)
-            tx.put(RELEASED + self.plan.id, number + 1)
-            tx.put(flow_key(self.plan.id), FlowEntry(entry.batch, tuple(staged), entry.watermark).as_json())
-            tx.commit()
-        publish(self._context, [*staged, *changes])
-
-    def _run_step(self, run: BatchRun, step: Step) -> None:
-        if self._absence.skips(run, step):
-            return
-        savepoint = run.work.tx.savepoint()
-        run = replace(run, letters=run.letters.of(self.plan, step))
-        try:
-            run_step(run, step)
-        except Exception as error:
-            failure = translate(error, step.place)
-            stays = step.options.get("on.error") != "dead-letter" and failure.code not in BREAKS_RULE
-            if stays or failure.code in UNREACHABLE:
-                raise failure from error
-            run.work.tx.rollback_to(savepoint)
-            run_without_the_guilty(run, step, failure)
-
-    def _bad_records(self, run: BatchRun) -> None:
-        bad, policy = run.batch.bad, self._bad_record_policy()
-        if not bad.num_rows or policy == "skip":
-            return
-        if policy == "fail":
-            reason = bad["_mp_bad"][0].as_py()
-            hint = "Repair the record, or set 'on.bad.record' to 'dead-letter' or 'skip'."
-            raise FlowError("MP504", f"A record of {self.source.spec.shown} cannot be read: {reason}", hint=hint)
-        run.letters.add_bad_records(run.work.tx, bad)
-
-    def _bad_record_policy(self) -> str:
-        """Records are read once for all statements, so the most careful of their policies holds."""
-        wanted = {step.options.get("on.bad.record", "dead-letter") for step in self.plan.steps}
-        return next((policy for policy in ("fail", "dead-letter", "skip") if policy in wanted), "dead-letter")
 
     def _session_views(self, raw: DataFrame) -> Views:
         if self._views is None:
