@@ -2,7 +2,7 @@
 
 import pytest
 
-from millpond.redact import is_secret_name, mask_line, redact
+from millpond.redact import mask_line, redact
 
 SECRET = "s3cr3t"
 
@@ -48,9 +48,3 @@ def test_a_secret_is_masked_with_the_line_as_long_as_before(text: str) -> None:
 def test_what_is_no_secret_stays(text: str) -> None:
     assert redact(text) == text
     assert mask_line(text) == text
-
-
-def test_names_of_secrets() -> None:
-    assert is_secret_name("kafka.ssl.keystore.password")
-    assert is_secret_name("sasl.jaas.config")
-    assert not is_secret_name("key.format")

@@ -22,13 +22,6 @@ _PATTERNS: tuple[re.Pattern[str], ...] = (
     re.compile(r"\b(?:Bearer|Basic)\s+(?P<secret>[A-Za-z0-9+/=_.\-]{8,})"),
 )
 
-_SECRET_NAME = re.compile(_WORDS, re.IGNORECASE)
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether an option or parameter of this name holds a secret."""
-    return bool(_SECRET_NAME.search(name))
-
 
 def redact(text: str) -> str:
     """The text with every secret in it replaced by `***`."""

@@ -9,7 +9,6 @@ import pytest
 
 from millpond.errors import BindError, TableError
 from millpond.expressions.compile import NotCompilable, compile_expression
-from millpond.expressions.names import table_names
 from millpond.schema import Schema
 from millpond.sql.parser import parse_expression
 
@@ -153,7 +152,8 @@ def test_a_field_of_a_struct_is_read_without_regard_to_case() -> None:
 
 
 def test_a_qualified_name_means_what_the_names_say() -> None:
-    names = table_names(SCHEMA, "users", "u")
+    columns = {name.lower(): name for name in SCHEMA.names}
+    names = {"users": columns, "u": columns}
     found = compile_expression(parse_expression("u.id + USERS.n"), SCHEMA, (), names).evaluate(ROWS)
     assert found.to_pylist() == [11, 2, None, None]
     joined = {"s": {"d": "n"}}

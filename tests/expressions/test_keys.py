@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 
 from millpond.expressions.keys import KEYS_MAX, Lookup, key_lookup
-from millpond.expressions.names import table_names
-from millpond.schema import Column, Schema
+from millpond.schema import Column
 from millpond.sql.parser import parse_expression
 
 ID = Column("id", pa.int32())
@@ -92,6 +91,6 @@ def test_too_many_combinations_are_read_instead() -> None:
 
 
 def test_a_qualified_key_needs_a_known_qualifier() -> None:
-    names = table_names(Schema((ID,)), "t")
+    names = {"t": {"id": "id"}}
     assert key_lookup(parse_expression("t.id = 1"), [ID], (), names) == Lookup([(1,)], None, ())
     assert key_lookup(parse_expression("x.id = 1"), [ID], (), names) is None

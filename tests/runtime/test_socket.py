@@ -15,7 +15,7 @@ import pytest
 
 from millpond.errors import BindError, InputError, MillpondError, Place, RunError
 from millpond.runtime import socket
-from millpond.runtime.socket import SOCKET_NAME, QuerySocket, ask, ask_progress
+from millpond.runtime.socket import SOCKET_NAME, QuerySocket, ask
 
 ROWS = pa.table({"sql": ["x"], "n": [1]})
 Serve = Callable[..., QuerySocket]
@@ -30,8 +30,8 @@ def path(tmp_path: Path) -> Path:
 def serve(path: Path) -> Iterator[Serve]:
     started: list[QuerySocket] = []
 
-    def start(answer: socket.Answer, progress: socket.Progress | None = None, at: Path = path) -> QuerySocket:
-        server = QuerySocket(at, answer, progress)
+    def start(answer: socket.Answer, at: Path = path) -> QuerySocket:
+        server = QuerySocket(at, answer)
         server.start()
         started.append(server)
         return server
@@ -101,11 +101,6 @@ def test_a_bug_in_the_app_is_told_without_its_secrets_and_the_app_goes_on(serve:
             ask(path, "SELECT 1")
         assert caught.value.code == "MP999"
         assert "hunter2" not in str(caught.value)
-
-
-def test_progress_can_be_asked_for(serve: Serve, path: Path) -> None:
-    serve(echo, lambda: {"state": "running"})
-    assert ask_progress(path) == {"state": "running"}
 
 
 def test_only_the_user_may_open_the_socket(serve: Serve, path: Path) -> None:

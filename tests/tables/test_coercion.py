@@ -12,7 +12,7 @@ import pytest
 
 from millpond.errors import ConstraintError
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ, Column
-from millpond.tables.coercion import cast_array, to_array, to_value
+from millpond.tables.coercion import cast_array, to_array
 
 D = Decimal
 NOON = dt.datetime(2026, 5, 6, 12, 0, 0, 1, dt.UTC)
@@ -87,7 +87,7 @@ MISFITS: list[tuple[pa.DataType, Any]] = [
 
 @pytest.mark.parametrize(("type_", "given", "stored"), FITTING)
 def test_a_value_that_fits(type_: pa.DataType, given: Any, stored: Any) -> None:
-    value = to_value(given, Column("c", type_))
+    value = to_array([given], Column("c", type_))[0].as_py()
     assert value == stored
     assert type(value) is type(stored)
 

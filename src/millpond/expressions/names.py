@@ -14,12 +14,6 @@ from millpond.schema import Column, Schema
 Names = Mapping[str, Mapping[str, str]]
 
 
-def table_names(schema: Schema, *names: str) -> Names:
-    """The names for a schema that is one table's, known under the given name and aliases."""
-    columns = {column.name.lower(): column.name for column in schema}
-    return {name.lower(): columns for name in names}
-
-
 def resolve(reference: exp.Column, schema: Schema, names: Names | None) -> tuple[Column, tuple[str, ...]]:
     """The column, and the struct fields that are read from it."""
     parts = [part.name for part in reference.parts]

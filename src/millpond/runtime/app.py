@@ -318,7 +318,7 @@ class App:
         """Answer `millpond query` of the same user for as long as the state directory is held."""
         folder = running.context.state
         if self._temporary is None:
-            self._socket = QuerySocket(folder.socket, lambda sql: self.query(sql).to_arrow(), self.stats, self._replay)
+            self._socket = QuerySocket(folder.socket, lambda sql: self.query(sql).to_arrow(), self._replay)
             self._socket.start()
 
     def _replay(self, where: str | None, repair: str | None) -> dict[str, object]:

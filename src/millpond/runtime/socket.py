@@ -1,9 +1,8 @@
 """The socket of a running app: one process of the same user asks, the app answers with Arrow.
 
-A request is four bytes of length and a JSON object, `{"sql": ...}`, `{"progress": true}` or `{"replay": condition,
-"repair": expression}`. The answer is one byte that
-says what follows, the Arrow stream or JSON itself, and one byte that says it is complete: an Arrow stream cut between
-two batches would otherwise look like a short result.
+A request is four bytes of length and a JSON object, `{"sql": ...}` or `{"replay": condition, "repair": expression}`.
+The answer is one byte that says what follows, the Arrow stream or JSON itself, and one byte that says it is complete:
+an Arrow stream cut between two batches would otherwise look like a short result.
 """
 
 from __future__ import annotations
@@ -42,19 +41,15 @@ _LENGTH = struct.Struct(">I")
 _CREDENTIALS = struct.Struct("3i")
 
 Answer = Callable[[str], pa.Table]
-Progress = Callable[[], Mapping[str, object]]
 Replay = Callable[[str | None, str | None], Mapping[str, object]]
 
 
 class QuerySocket:
     """Answers queries in threads of its own; `answer` may be called from several of them at once."""
 
-    def __init__(
-        self, path: Path, answer: Answer, progress: Progress | None = None, replay: Replay | None = None
-    ) -> None:
+    def __init__(self, path: Path, answer: Answer, replay: Replay | None = None) -> None:
         self.path = path
         self._answer = answer
-        self._progress = progress
         self._replay = replay
         self._listener: socket.socket | None = None
         self._folder: str | None = None
@@ -133,8 +128,6 @@ class QuerySocket:
             match request:
                 case {"sql": str(sql)}:
                     return self._answer(sql)
-                case {"progress": True} if self._progress is not None:
-                    return {"progress": self._progress()}
                 case {"replay": str() | None as where, "repair": str() | None as repair} if self._replay is not None:
                     return {"replayed": self._replay(where, repair)}
             raise RunError("MP999", "The request is none that this app knows.", hint=_VERSION_HINT)
@@ -152,12 +145,6 @@ def ask(path: Path, sql: str) -> pa.Table | None:
     """The rows of a query from the app that listens at `path`, None when nobody does; the app's error is raised."""
     answer = _exchange(path, {"sql": sql})
     return cast("pa.Table | None", answer)
-
-
-def ask_progress(path: Path) -> dict[str, Any] | None:
-    """What the app that listens at `path` tells of itself, None when nobody listens."""
-    answer = _exchange(path, {"progress": True})
-    return None if answer is None else cast("dict[str, Any]", answer["progress"])
 
 
 def ask_replay(path: Path, where: str | None, repair: str | None) -> dict[str, int] | None:

@@ -44,11 +44,6 @@ def to_array(values: Sequence[Any], column: Column) -> pa.Array:
         raise _misfit(column, _first_misfit(values, type_)) from None
 
 
-def to_value(value: Any, column: Column) -> Any:
-    """One Python value as the column would give it back."""
-    return to_array([value], column)[0].as_py()
-
-
 def exact_array(values: Sequence[Any], column: Column) -> pa.Array | None:
     """Python values as the column's array if all are of its very type and within it, else None."""
     if not set(map(type, values)) <= {_NONE, *_plan(column.type)[0]}:
