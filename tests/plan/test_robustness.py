@@ -57,6 +57,13 @@ def test_a_file_with_statements_left_out_is_planned_or_refused(seed: int) -> Non
     plan_of(";\n".join(kept))
 
 
+@pytest.mark.parametrize("declared", ["('format' = 'jsn')", "('max.rows.per.batch' = '-1')", "AS SELECT * FROM trades"])
+def test_whatever_reads_a_stream_that_is_declared_wrongly_is_planned(declared: str) -> None:
+    source = "" if declared.startswith("AS") else "FROM kafka://trades WITH "
+    for text in [*STATEMENTS, "CREATE TABLE n AS SELECT user_id, COUNT(*) AS n FROM trades GROUP BY user_id"]:
+        assert plan_of(f"CREATE STREAM trades {source}{declared}; {text};").errors
+
+
 @pytest.mark.parametrize("word", ["AND", "+"])
 def test_a_condition_of_a_thousand_terms_is_planned(word: str) -> None:
     terms = f" {word} ".join(["quantity"] * 300) if word == "+" else " AND ".join(["quantity > 1"] * 300)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from sqlglot import exp
 
@@ -18,7 +17,7 @@ HINT = re.compile(r"/\*\+.*?\*/ ?", re.DOTALL)
 def meaning(statement: Statement, query: exp.Query, bound: BoundQuery, context: Context) -> str:
     """Differs when the statement's text does, a stream that it is derived from, the source it reads, or the type of a
     declared column. Columns that were found do not count: they may be unknown at the start."""
-    streams = sorted(set(_derived(query, context)))
+    streams = sorted(_derived(query, context, {}).values())
     types = [f"{d}.{t}" for d in context.behind(bound.drivers) for t in _declared_types(d, bound.query, context)]
     return short_hash(repr((plain_text(statement), streams, bound.drivers, types)))
 
@@ -28,13 +27,14 @@ def plain_text(statement: Statement) -> str:
     return HINT.sub("", statement.text)
 
 
-def _derived(query: exp.Query, context: Context) -> Iterator[str]:
-    """The texts of the derived streams that a query reads, directly or through others."""
+def _derived(query: exp.Query, context: Context, found: dict[str, str]) -> dict[str, str]:
+    """The texts of the derived streams that a query reads, directly or through others; they may wrongly form a ring."""
     for table in query.find_all(exp.Table):
         declared = context.catalog.declaration(table.name)
-        if isinstance(declared, CreateStream) and declared.query is not None:
-            yield declared.text
-            yield from _derived(declared.query, context)
+        if isinstance(declared, CreateStream) and declared.query is not None and declared.name.key not in found:
+            found[declared.name.key] = declared.text
+            _derived(declared.query, context, found)
+    return found
 
 
 def _declared_types(driver: str, query: exp.Query, context: Context) -> list[str]:

@@ -133,7 +133,7 @@ def plan_refresh(bound: BoundQuery, key: tuple[str, ...]) -> RefreshPlan:
     found = RefreshPlan(inputs, bonds, marks, grouped=top.grouped)
     full = _full(bound, found)
     if all(name.lower() in full for name in bound.tables):
-        return RefreshPlan(why=next(iter(full.values())))
+        return RefreshPlan(why=next(iter(full.values()), "it reads no table"))
     return RefreshPlan(inputs, bonds, marks, full, grouped=top.grouped)
 
 
