@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,9 +33,28 @@ def _folder(text: str) -> bool | str:
         return text.strip().removeprefix("file://").removeprefix("file:") or _boolean(text)
 
 
-def _whole(text: str) -> int:
-    value = int(text.strip().replace("_", "").replace(",", ""))
-    if value < 0:
+def whole(least: int, most: int, wanted: str) -> Kind:
+    """A whole number within bounds."""
+
+    def parse(text: str) -> int:
+        value = int(text.strip().replace("_", "").replace(",", ""))
+        if not least <= value <= most:
+            raise ValueError(text)
+        return value
+
+    return Kind("integer", wanted, parse)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _span(text: str) -> int:
+    value = parse_duration(text)
+    if value == 0:
         raise ValueError(text)
     return value
 
@@ -45,14 +65,21 @@ FILE = Kind("file", "the path of a file", str)
 # Yes in a place that is known, no, or which place it is; a relative one starts at the SQL file's folder.
 FOLDER = Kind("folder", "true, false or the path of a folder", _folder)
 BOOLEAN = Kind("boolean", "true or false", _boolean)
-INTEGER = Kind("integer", "a whole number, not negative", _whole)
-NUMBER = Kind("number", "a number", float)
+# No count of rows is larger than what Arrow and Spark count with.
+COUNT_MAX = 2**63 - 1
+INTEGER = whole(0, COUNT_MAX, "a whole number, not negative")
+POSITIVE = whole(1, COUNT_MAX, "a whole number, at least 1")
+NUMBER = Kind("number", "a number", _number)
 DURATION = Kind("duration", "a duration such as 500ms, 30s, 5 minutes, 1h", parse_duration)
+SPAN = Kind("duration", "a duration such as 500ms, 30s, 5 minutes, 1h, longer than 0s", _span)
 SIZE = Kind("size", "a size such as 512MB or 2GiB", parse_size)
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise ValueError(text)
+    return names
 
 
 NAMES = Kind("names", "column names, comma between", _names)
@@ -65,6 +92,22 @@ def choice(*words: str) -> Kind:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """What must stand beside an option, or it would say nothing: another one with this value, or with any."""
+
+    name: str
+    value: str = ""
+
+    def __str__(self) -> str:
+        return f"'{self.name}' = '{self.value}'" if self.value else f"'{self.name}'"
+
+    def may_hold(self, values: Mapping[str, Any], default: str | None) -> bool:
+        """`default` is what the other may be as well, because nobody has written it. None is found out later."""
+        found = values.get(self.name)
+        return (found is None or self.value in (found, default)) if self.value else bool(found)
+
+
+@dataclass(frozen=True)
 class Option:
     """One option; a name that ends in `.*` stands for every name that starts so."""
 
@@ -74,8 +117,11 @@ class Option:
     help: str
     secret: bool = False
     environment: str | None = None
+    # The unit of a bare number in the environment.
+    environment_unit: str = ""
     # The setting of the app that stands in where nothing is given.
     setting: str | None = None
+    only_with: tuple[Beside, ...] = ()
 
     def covers(self, name: str) -> bool:
         if self.name.endswith(".*"):
@@ -92,6 +138,17 @@ class Option:
             shown = "a value that is not shown" if self.secret else f"'{text}'"
             message = f"Option '{self.name}' cannot be {shown}."
             raise OptionError("MP302", message, place=place, hint=f"It takes {self.kind.wanted}.") from None
+
+    def stand_in(self, environment: Mapping[str, str]) -> Any:
+        """The value where nothing is given: that of the environment, else the default."""
+        if self.environment is None or self.environment not in environment:
+            return None if self.default is None else self.read(self.default)
+        text = environment[self.environment].strip()
+        try:
+            return self.read(f"{text}{self.environment_unit}" if text.replace(".", "", 1).isdigit() else text)
+        except MillpondError as error:
+            message = f"The environment variable {self.environment} cannot be '{text}'."
+            raise OptionError("MP302", message, hint=error.hint) from error
 
 
 @dataclass(frozen=True)
@@ -141,6 +198,16 @@ def complete(values: Mapping[str, Any], options: Iterable[Option], environment: 
     for option in options:
         if option.name.endswith(".*") or option.name in full:
             continue
-        text = environment.get(option.environment, option.default) if option.environment else option.default
-        full[option.name] = None if text is None else option.read(text)
+        full[option.name] = option.stand_in(environment)
     return full
+
+
+def useless(given: Mapping[str, Any], values: Mapping[str, Any], options: Iterable[Option]) -> dict[str, str]:
+    """Options that were given and say nothing beside the others, each with what it takes for them to."""
+    declared = {o.name: o for o in options}
+    found = {}
+    for option in (declared[name] for name in given if name in declared):
+        others = {other: None if other.name in given else declared[other.name].default for other in option.only_with}
+        if others and not any(other.may_hold(values, default) for other, default in others.items()):
+            found[option.name] = f"It is for {' or '.join(map(str, others))}."
+    return found

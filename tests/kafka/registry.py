@@ -12,13 +12,16 @@ class Registry:
     def __init__(self) -> None:
         self.schemas: list[str] = []
         self.subjects: dict[str, int] = {}
+        # What it answers to everything, when it is set.
+        self.fails_with = 0
         registry = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 number = int(self.path.rsplit("/", 1)[1])
                 known = 0 < number <= len(registry.schemas)
-                self.answer(200 if known else 404, {"schema": registry.schemas[number - 1]} if known else {})
+                code = registry.fails_with or (200 if known else 404)
+                self.answer(code, {"schema": registry.schemas[number - 1]} if known else {})
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -50,12 +50,13 @@ def spec(**given: str) -> SinkSpec:
 @pytest.mark.parametrize("given", [{}, {"key": "ID"}])
 def test_messages_are_those_of_spark(spark: Any, given: dict[str, str]) -> None:
     from millpond.sinks.messages import Shape, key_and_value
+    from millpond.sinks.shaping import parts_of
 
     sink = spec(**given)
     made = messages_of(ROWS, sink.values)
     assert made.column_names == [KEY, VALUE]
     frame = arrow_frame(spark, ROWS)
-    key, value = key_and_value(frame.schema, Shape(sink, "out"), frame.columns)
+    key, value = key_and_value(frame.schema, Shape(sink, "out"), parts_of(sink.values, frame.columns))
     expected = frame.select(key.alias("key"), value.alias("value")).toArrow()
     assert made[KEY].to_pylist() == expected["key"].to_pylist()
     assert [read(v) for v in made[VALUE].to_pylist()] == [read(v) for v in expected["value"].to_pylist()]

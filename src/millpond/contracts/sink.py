@@ -75,3 +75,7 @@ class SinkPlugin:
     open: Callable[[SinkSpec], Sink] | None = None
     runnable: bool = True
     validate: Callable[[SinkSpec], str | None] | None = None
+    # Whether rows of these columns can be written; raises for what is wrong with them, and touches nothing.
+    fits: Callable[[SinkSpec, tuple[str, ...]], None] | None = None
+    # The options that a URI gives by itself, so that they cannot be given beside it.
+    said_by: Callable[[Uri], tuple[str, ...]] = lambda uri: ()

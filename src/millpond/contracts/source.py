@@ -248,3 +248,5 @@ class SourcePlugin:
     failure: Callable[[SourceSpec, BaseException], MillpondError | None] | None = None
     # Checks one URI and its values without touching anything: returns a sentence for what is wrong, or nothing.
     validate: Callable[[SourceSpec], str | None] | None = None
+    # The options that a URI gives by itself, so that they cannot be given beside it.
+    said_by: Callable[[Uri], tuple[str, ...]] = lambda uri: ()

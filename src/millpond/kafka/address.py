@@ -42,6 +42,11 @@ def address_of(uri: Uri, values: Mapping[str, Any]) -> Address:
     return Address(str(named), split)
 
 
+def said_by(uri: Uri) -> tuple[str, ...]:
+    """The options that a URI with brokers leaves nothing to say to."""
+    return ("brokers", "kafka.bootstrap.servers") if uri.path and uri.hosts else ()
+
+
 def client_properties(address: Address, values: Mapping[str, Any]) -> dict[str, str]:
     """What Kafka's own client is told, by its own names: the `kafka.*` options without their prefix. By itself it would
     wait a minute for brokers that are away."""

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.errors import SetupError, SourceError
-from millpond.kafka.registry import number_of, schema_of
+from millpond.kafka.registry import number_of, schema_of, wrong_url
 from millpond.schema import TIMESTAMP, Column
 
 MAGIC, HEAD_BYTES = b"\x00", 5
@@ -59,10 +59,16 @@ class Decoder:
     def json(self, value: bytes) -> str:
         """A message as JSON text; ValueError for one that cannot be read."""
         schema, body = self._schema_of(value)
+        reading = io.BytesIO(body)
         try:
-            found = _fastavro().schemaless_reader(io.BytesIO(body), schema, None)
+            found = _fastavro().schemaless_reader(reading, schema, None)
+        except EOFError as error:
+            raise ValueError("not Avro of this schema: it ends too early") from error
         except Exception as error:
-            raise ValueError(f"not Avro of this schema: {type(error).__name__}") from error
+            raise ValueError("not Avro of this schema") from error
+        rest = len(body) - reading.tell()
+        if rest:
+            raise ValueError(f"not Avro of this schema: {rest} bytes are left over")
         return _written(found)
 
     def _schema_of(self, value: bytes) -> tuple[Any, bytes]:
@@ -103,19 +109,31 @@ class Encoder:
         def encode(value: Any) -> bytes:
             out = io.BytesIO()
             out.write(head)
-            write(out, schema, value)
+            try:
+                write(out, schema, value)
+            except Exception as error:
+                raise ValueError(f"A row does not fit the Avro schema of its messages: {error}") from error
             return out.getvalue()
 
         return encode
 
 
-def lacking_schema(values: Mapping[str, Any], format_: str, which: str) -> str | None:
-    """A sentence when a format is Avro and no option says its schema."""
-    given = (which, f"{which}.file", "schema.registry.url")
-    if values.get(format_) != "avro" or any(values.get(name) for name in given):
+def wrong_schema(values: Mapping[str, Any], format_: str, which: str, *, written: bool) -> str | None:
+    """What is wrong with the options that say the schema of a format that is Avro, as a sentence. A registry says which
+    schema a message is read by; one that is written may be given to be registered."""
+    if values.get(format_) != "avro":
         return None
+    text, file, registry = which, f"{which}.file", "schema.registry.url"
+    given = [name for name in (text, file, registry) if values.get(name)]
     what = "values" if which == VALUE else "keys"
-    return f"Message {what} are Avro, and nothing says their schema: give {' or '.join(repr(n) for n in given)}."
+    if not given:
+        told = f"give '{text}' or '{file}' or '{registry}'"
+        return f"Message {what} are Avro, and nothing says their schema: {told}."
+    if len(given) > 1 and not (written and given != [text, file] and len(given) == 2):
+        return f"The schema of message {what} is said twice, by {' and '.join(map(repr, given))}: keep one of them."
+    if text in given:
+        parsed(values[text])
+    return wrong_url(values[registry]) if registry in given else None
 
 
 def schema_text(values: Mapping[str, Any], base: Path, which: str = VALUE) -> str | None:

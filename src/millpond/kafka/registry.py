@@ -12,11 +12,21 @@ from typing import Any
 from millpond.errors import SourceError
 
 ANSWER_S = 10
+# What a registry answers to who may not ask, and from where on it is the registry itself that fails.
+REFUSED, BROKEN = (401, 403), 500
 JSON_TYPE = "application/vnd.schemaregistry.v1+json"
 
 
+def wrong_url(registry: str) -> str | None:
+    """A sentence when this cannot be where a registry answers."""
+    parts = urllib.parse.urlsplit(registry)
+    if parts.scheme in ("http", "https") and parts.hostname:
+        return None
+    return "'schema.registry.url' must be the address of a registry, such as http://localhost:8081."
+
+
 def schema_of(registry: str, number: int) -> str:
-    """The text of a schema; ValueError when the registry has none of this number, MP506 when it does not answer."""
+    """The text of a schema; ValueError when the registry has none of this number, MP506 or MP507 if it is mute."""
     try:
         return str(_asked(registry, f"/schemas/ids/{number}")["schema"])
     except urllib.error.HTTPError as error:
@@ -47,11 +57,21 @@ def _asked(registry: str, path: str, body: dict[str, str] | None = None) -> Any:
     try:
         with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
             return json.load(answer)
-    except urllib.error.HTTPError:
-        raise
+    except urllib.error.HTTPError as error:
+        if error.code in REFUSED:
+            hint = "Say who you are: 'schema.registry.url' = 'http://user:password@host:8081'."
+            message = f"The schema registry at {place} refuses the login ({error.code})."
+            raise SourceError("MP507", message, hint=hint) from error
+        if error.code < BROKEN:
+            raise
+        raise _silent(f"{parts.scheme}://{place}", f" ({error.code})") from error
     except (OSError, ValueError) as error:
-        hint = f"Start it, or correct 'schema.registry.url'; ask it with: curl {parts.scheme}://{place}/subjects"
-        raise SourceError("MP506", f"The schema registry at {place} does not answer.", hint=hint) from error
+        raise _silent(f"{parts.scheme}://{place}") from error
+
+
+def _silent(address: str, code: str = "") -> SourceError:
+    hint = f"Start it, or correct 'schema.registry.url'; ask it with: curl {address}/subjects"
+    return SourceError("MP506", f"The schema registry at {address} does not answer{code}.", hint=hint)
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

@@ -142,9 +142,9 @@ def _put(table: exp.Table, relation: Relation, item: Item) -> None:
     if isinstance(table.this, nodes.Uri | nodes.Changes | exp.Identifier) and relation.query is None:
         name = BATCH if relation.is_stream and not relation.local else relation.name
         table.set("this", _quoted(name, table.this))
-    if isinstance(table.this, exp.Identifier) and relation.query is None:
+    if relation.query is None:
         _set_alias(table, item.alias)
-    if relation.query is not None:
+    else:
         derived = exp.Subquery(this=relation.query.copy())
         derived.set("alias", table.args.get("alias"))
         table.replace(derived)

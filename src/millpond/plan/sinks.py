@@ -11,7 +11,7 @@ from millpond.errors import MillpondError, Place
 from millpond.options import find_option
 from millpond.plan.findings import Findings
 from millpond.plan.model import SinkPlan
-from millpond.plan.sources import Surroundings, read_into, read_uri, short_hash, slug
+from millpond.plan.sources import Surroundings, read_into, read_uri, short_hash, slug, tell_twice, tell_useless
 from millpond.sql.statements import OptionEntry
 from millpond.uris import Uri
 
@@ -58,9 +58,13 @@ class Sinks:
         values: dict[str, Any] = {}
         for entry in entries:
             option = find_option(entry.name, plugin.options)
-            if option is not None:
+            if entry.name in plugin.said_by(uri):
+                tell_twice(entry, self._findings)
+            elif option is not None:
                 read_into(values, option, entry, self._findings)
-        plan = self._plan(uri, plugin, self._complete(plugin, values, place), entries, place)
+        full = self._complete(plugin, values, place)
+        tell_useless(entries, full, plugin.options, self._findings)
+        plan = self._plan(uri, plugin, full, entries, place)
         if self._findings.errors > before:
             return None
         return self._plans.setdefault(plan.id, plan)
@@ -79,7 +83,11 @@ class Sinks:
         readable = slug(uri.path.rstrip("/").rsplit("/", 1)[-1] or uri.hosts) or uri.scheme
         id_ = uri.scheme if uri.text == TERMINAL else f"{readable}_{short_hash(json.dumps([uri.shown, public]))}"
         spec = SinkSpec(id_, uri, values, self._surroundings.base)
-        wrong = plugin.validate(spec) if plugin.validate else None
+        try:
+            wrong = plugin.validate(spec) if plugin.validate else None
+        except MillpondError as error:
+            self._findings.catch(error, place)
+            wrong = None
         if wrong:
             self._findings.error("MP601", wrong, place)
         return SinkPlan(id_, plugin.name, spec, plugin.guarantee, place)

@@ -13,7 +13,7 @@ from typing import Any
 from millpond import registry
 from millpond.contracts.source import Found, SourcePlugin, SourceSpec
 from millpond.errors import MillpondError, Place
-from millpond.options import Option, complete, find_option
+from millpond.options import Option, complete, find_option, useless
 from millpond.plan.findings import Findings
 from millpond.plan.model import SourcePlan
 from millpond.redact import redact
@@ -110,18 +110,18 @@ class Sources:
         given = self._parameters(uri, plugin, request)
         for entry in request.entries:
             option = find_option(entry.name, plugin.options)
-            if entry.name in given:
-                self._findings.error(
-                    "MP306", f"Option '{entry.name}' is given twice.", entry.place, "Keep one of them."
-                )
+            if entry.name in given or entry.name in plugin.said_by(uri):
+                tell_twice(entry, self._findings)
             elif option is not None:
                 read_into(given, option, entry, self._findings)
                 self._warn_of_reset(entry)
         try:
-            return self._surroundings.complete(given, plugin.options)
+            values = self._surroundings.complete(given, plugin.options)
         except MillpondError as error:
             self._findings.catch(error, request.place)
             return given
+        tell_useless(request.entries, values, plugin.options, self._findings)
+        return values
 
     def _warn_of_reset(self, entry: OptionEntry) -> None:
         if entry.name == "auto.offset.reset" and entry.value.strip().lower() not in ("earliest", "latest"):
@@ -227,6 +227,19 @@ def read_into(values: dict[str, Any], option: Option, entry: OptionEntry, findin
         values[entry.name] = option.read(entry.value, entry.value_place)
     except MillpondError as error:
         findings.catch(error, entry.value_place)
+
+
+def tell_twice(entry: OptionEntry, findings: Findings) -> None:
+    findings.error("MP306", f"Option '{entry.name}' is given twice.", entry.place, "The URI says it too: keep one.")
+
+
+def tell_useless(
+    entries: tuple[OptionEntry, ...], values: Mapping[str, Any], options: tuple[Option, ...], findings: Findings
+) -> None:
+    """Options that say nothing beside the others are a mistake: whoever wrote them expects something of them."""
+    given = {entry.name: entry for entry in entries}
+    for name, hint in useless(given, values, options).items():
+        findings.error("MP303", f"Option '{name}' says nothing here.", given[name].place, hint)
 
 
 @dataclass(frozen=True)

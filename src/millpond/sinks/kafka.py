@@ -7,17 +7,19 @@ headers `millpond.flow`, `millpond.batch` and `millpond.row`, so that a reader c
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
 from millpond.errors import MillpondError, Problem, SinkError, SourceError
-from millpond.kafka.address import Address, address_of, client_properties
-from millpond.kafka.avro import KEY, VALUE, lacking_schema
+from millpond.kafka.address import Address, address_of, client_properties, said_by
+from millpond.kafka.avro import KEY, VALUE, wrong_schema
 from millpond.kafka.client import connected
 from millpond.kafka.failures import failure, missing, sort_of
-from millpond.kafka.options import AVRO, BROKERS, CREATION, FORMAT, KEY_FORMAT, PASSED_ON, not_passed_on
-from millpond.options import DURATION, NAMES, SIZE, TEXT, Option, choice
+from millpond.kafka.options import AVRO, BROKERS, CREATION, DELIMITER, FORMAT, KEY_FORMAT, PASSED_ON, not_passed_on
+from millpond.options import DURATION, NAMES, SIZE, Beside, Option, choice
 from millpond.sinks.prepared import messages_of
+from millpond.sinks.shaping import parts_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,9 +30,9 @@ if TYPE_CHECKING:
 OPTIONS = (
     FORMAT,
     Option("key", NAMES, None, "The column(s) that become the message key."),
-    KEY_FORMAT,
+    replace(KEY_FORMAT, only_with=(Beside("key"),)),
     Option("headers", NAMES, None, "The column(s) that become headers of the message."),
-    Option("delimiter", TEXT, ",", "What stands between the fields of a CSV message."),
+    DELIMITER,
     *AVRO,
     Option("acks", choice("all", "1", "0"), "all", "How many brokers must have a message before it counts as sent."),
     Option("linger", DURATION, "20ms", "How long a message waits for others to go with it."),
@@ -137,9 +139,21 @@ def validate(spec: SinkSpec) -> str | None:
         return "A Kafka sink is one topic; a list or a pattern names several."
     return (
         not_passed_on(spec.values)
-        or lacking_schema(spec.values, "format", VALUE)
-        or lacking_schema(spec.values, "key.format", KEY)
+        or wrong_schema(spec.values, "format", VALUE, written=True)
+        or wrong_schema(spec.values, "key.format", KEY, written=True)
     )
 
 
-PLUGIN = SinkPlugin(name="kafka", options=OPTIONS, guarantee="at least once", open=open_sink, validate=validate)
+def fits(spec: SinkSpec, columns: tuple[str, ...]) -> None:
+    parts_of(spec.values, columns)
+
+
+PLUGIN = SinkPlugin(
+    name="kafka",
+    options=OPTIONS,
+    guarantee="at least once",
+    open=open_sink,
+    validate=validate,
+    fits=fits,
+    said_by=said_by,
+)

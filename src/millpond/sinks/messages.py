@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +10,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructType
 
 from millpond.contracts.sink import Mark, SinkSpec
-from millpond.errors import SinkError
 from millpond.kafka import avro
 from millpond.kafka.avro import Encoder
 from millpond.kafka.counting import counted
 from millpond.sinks.avro import encoded, key_schema, record_schema
 from millpond.sinks.prepared import KEY, VALUE
+from millpond.sinks.shaping import Parts, parts_of
 from millpond.sinks.writing import as_text, json_options, quoted
 
 
@@ -38,14 +37,14 @@ class Shape:
 def send(rows: DataFrame, shape: Shape, mark: Mark, producer: dict[str, str]) -> int:
     """Send every row; returns how many there were."""
     schema, observed = rows.schema, Observation()
-    headers = _named(shape.spec.values["headers"], schema, "headers")
     if rows.columns == [KEY, VALUE]:
-        key, value = F.col(KEY), F.col(VALUE)
+        parts, key, value = Parts([], [], []), F.col(KEY), F.col(VALUE)
     else:
-        key, value = key_and_value(schema, shape, [f.name for f in schema if f.name not in headers])
+        parts = parts_of(shape.spec.values, rows.columns)
+        key, value = key_and_value(schema, shape, parts)
     numbered = rows.select("*", F.monotonically_increasing_id().alias("_mp_row"))
     messages = numbered.select(
-        key.alias("key"), value.alias("value"), _headers(headers, schema, mark).alias("headers")
+        key.alias("key"), value.alias("value"), _headers(parts.headers, schema, mark).alias("headers")
     ).observe(observed, F.count(F.lit(1)).alias("rows"))
     # By default Spark writes to Kafka in an old way, in which nothing is counted.
     rows.sparkSession.conf.set("spark.sql.sources.useV1SourceList", "avro,csv,json,orc,parquet,text")
@@ -53,19 +52,9 @@ def send(rows: DataFrame, shape: Shape, mark: Mark, producer: dict[str, str]) ->
     return counted(observed, "rows")[0]
 
 
-def key_and_value(schema: StructType, shape: Shape, names: list[str]) -> tuple[Column, Column]:
-    """What a message has of a row, its value made of the columns that are named."""
-    keys = _named(shape.spec.values["key"], schema, "key")
-    return _key(keys, schema, shape), _value(names, schema, shape)
-
-
-def _named(names: Sequence[str] | None, schema: StructType, option: str) -> list[str]:
-    found = {f.name.lower(): f.name for f in schema}
-    for name in names or ():
-        if name.lower() not in found:
-            message = f"'{option}' names '{name}', which the query does not yield."
-            raise SinkError("MP601", message, hint=f"It yields: {', '.join(found.values())}.")
-    return [found[name.lower()] for name in names or ()]
+def key_and_value(schema: StructType, shape: Shape, parts: Parts) -> tuple[Column, Column]:
+    """What a message has of a row."""
+    return _key(parts.key, schema, shape), _value(parts.value, schema, shape)
 
 
 def _key(names: list[str], schema: StructType, shape: Shape) -> Column:
@@ -90,9 +79,6 @@ def _value(names: list[str], schema: StructType, shape: Shape) -> Column:
         return F.to_csv(F.struct(*columns), options).cast("binary")
     if format_ == "json":
         return _json(names, schema).cast("binary")
-    if len(names) != 1:
-        message = f"A message of the format '{format_}' is one column, and the query yields {len(names)}."
-        raise SinkError("MP601", message, hint="Select one column, or use 'format' = 'json'.")
     return _bytes(names[0], schema)
 
 

@@ -20,12 +20,13 @@ from millpond.contracts.source import (
     StreamReader,
     TableReader,
 )
-from millpond.options import BOOLEAN, DURATION, INTEGER, TEXT, Option, choice
+from millpond.options import BOOLEAN, DURATION, INTEGER, TEXT, Beside, Option, choice
 from millpond.sources.files.discovery import discover_columns
 from millpond.sources.files.formats import spelled
 from millpond.sources.files.looking import is_pattern
 from millpond.sources.limits import OPTIONS as BULK_LIMITS
 
+CSV = (Beside("format", "csv"),)
 OPTIONS = (
     Option(
         "format",
@@ -38,13 +39,18 @@ OPTIONS = (
         BOOLEAN,
         "true",
         "Whether the first row of a CSV file names its columns; without, they are matched by position.",
+        only_with=CSV,
     ),
-    Option("delimiter", TEXT, ",", "What stands between the fields of a CSV row; \\t is a tab."),
-    Option("quote", TEXT, '"', "What stands around a CSV field that holds delimiters or newlines."),
+    Option("delimiter", TEXT, ",", "What stands between the fields of a CSV row; \\t is a tab.", only_with=CSV),
+    Option("quote", TEXT, '"', "What stands around a CSV field that holds delimiters or newlines.", only_with=CSV),
     Option(
-        "escape", TEXT, None, "What stands before a quote inside a CSV field; by default the quote itself, doubled."
+        "escape",
+        TEXT,
+        None,
+        "What stands before a quote inside a CSV field; by default the quote itself, doubled.",
+        only_with=CSV,
     ),
-    Option("null", TEXT, None, "A CSV field of this text is NULL, as an empty one is."),
+    Option("null", TEXT, None, "A CSV field of this text is NULL, as an empty one is.", only_with=CSV),
     Option("encoding", TEXT, "utf-8", "The encoding of the text."),
     Option("sample.rows", INTEGER, "1000", "How many records are looked at to find the columns that are not declared."),
     Option("watch", BOOLEAN, "false", "Whether a table follows its files while the app runs; a stream always does."),

@@ -24,14 +24,13 @@ from millpond.contracts.source import (
     StreamReader,
 )
 from millpond.errors import MillpondError
-from millpond.kafka.address import address_of
-from millpond.kafka.avro import KEY, VALUE, lacking_schema
+from millpond.kafka.address import address_of, said_by
+from millpond.kafka.avro import KEY, VALUE, wrong_schema
 from millpond.kafka.failures import failure as told_failure
 from millpond.kafka.failures import sort_of
-from millpond.kafka.options import AVRO, BROKERS, CREATION, FORMAT, KEY_FORMAT, PASSED_ON, not_passed_on
-from millpond.options import DURATION, INTEGER, NAMES, NUMBER, TEXT, Kind, Option, choice
+from millpond.kafka.options import AVRO, BROKERS, CREATION, CSV, DELIMITER, FORMAT, KEY_FORMAT, PASSED_ON, not_passed_on
+from millpond.options import DURATION, NAMES, NUMBER, POSITIVE, SPAN, TEXT, Beside, Kind, Option, choice
 from millpond.sources.topics.starting import read_offsets
-from millpond.units import parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,33 +43,42 @@ def _reset(text: str) -> str:
     return LATEST if text.strip().lower() == LATEST else EARLIEST
 
 
-def _retry_interval(text: str) -> int:
-    """A duration; the environment gives plain seconds."""
-    return int(text) * 1_000_000 if text.strip().isdigit() else parse_duration(text)
+def _multiplier(text: str) -> float:
+    factor = float(NUMBER.parse(text))
+    if factor < 1:
+        raise ValueError(text)
+    return factor
 
 
 RESET = Kind("reset", "earliest or latest", _reset)
-RETRY_DURATION = Kind("duration", "a duration such as 2s, or plain seconds", _retry_interval)
+MULTIPLIER = Kind("number", "a number, at least 1", _multiplier)
 
 OPTIONS = (
     FORMAT,
     Option("key", NAMES, None, "The column(s) that the message key holds; none keeps every record."),
     KEY_FORMAT,
-    Option("delimiter", TEXT, ",", "What stands between the fields of a CSV message."),
-    Option("quote", TEXT, '"', "What stands around a CSV field that holds delimiters."),
-    Option("escape", TEXT, None, "What stands before a quote inside a CSV field; by default the quote, doubled."),
-    Option("null", TEXT, None, "A CSV field of this text is NULL, as an empty one is."),
+    DELIMITER,
+    Option("quote", TEXT, '"', "What stands around a CSV field that holds delimiters.", only_with=CSV),
+    Option(
+        "escape",
+        TEXT,
+        None,
+        "What stands before a quote inside a CSV field; by default the quote, doubled.",
+        only_with=CSV,
+    ),
+    Option("null", TEXT, None, "A CSV field of this text is NULL, as an empty one is.", only_with=CSV),
     *AVRO,
-    Option("sample.rows", INTEGER, "1000", "How many messages are looked at to find columns that are not declared."),
+    Option("sample.rows", POSITIVE, "1000", "How many messages are looked at to find columns that are not declared."),
     Option("auto.offset.reset", RESET, EARLIEST, "Where to start when there is no checkpoint: earliest or latest."),
     Option("starting.offsets", TEXT, None, "Where to start, partition by partition, as JSON."),
     Option("topic.wait.timeout", DURATION, "0s", "How long to wait for a topic that is not there."),
     Option(
         "topic.retry.interval",
-        RETRY_DURATION,
+        SPAN,
         "2s",
         "How long to wait before the first retry.",
         environment="MILLPOND_RETRY_INTERVAL_SECS",
+        environment_unit="s",
     ),
     Option(
         "topic.retry.strategy",
@@ -81,21 +89,29 @@ OPTIONS = (
     ),
     Option(
         "topic.retry.multiplier",
-        NUMBER,
+        MULTIPLIER,
         "1.5",
         "By what the wait is multiplied, for exponential.",
         environment="MILLPOND_RETRY_MULTIPLIER",
+        only_with=(Beside("topic.retry.strategy", "exponential"),),
     ),
-    Option("topic.retry.increment", DURATION, None, "What is added to the wait, for linear; by default the interval."),
+    Option(
+        "topic.retry.increment",
+        DURATION,
+        None,
+        "What is added to the wait, for linear; by default the interval.",
+        only_with=(Beside("topic.retry.strategy", "linear"),),
+    ),
     Option(
         "topic.retry.max.delay",
-        RETRY_DURATION,
+        SPAN,
         "120s",
         "The longest wait between two retries.",
         environment="MILLPOND_RETRY_MAX_DELAY_SECS",
+        environment_unit="s",
     ),
     *CREATION,
-    Option("max.rows.per.batch", INTEGER, "1000000", "The most rows that one batch takes."),
+    Option("max.rows.per.batch", POSITIVE, "1000000", "The most rows that one batch takes."),
     Option("group.id.prefix", TEXT, None, "What the consumer group's name starts with."),
     BROKERS,
     PASSED_ON,
@@ -109,12 +125,10 @@ def validate(spec: SourceSpec) -> str | None:
         return "A Kafka URI names a topic, such as kafka://localhost:9092/trades."
     if spec.values.get("starting.offsets"):
         read_offsets(spec.values["starting.offsets"], (topic,))
-    if spec.values.get("max.rows.per.batch") == 0:
-        return "A batch has at least one row: 'max.rows.per.batch' cannot be 0."
     return (
         not_passed_on(spec.values)
-        or lacking_schema(spec.values, "format", VALUE)
-        or lacking_schema(spec.values, "key.format", KEY)
+        or wrong_schema(spec.values, "format", VALUE, written=False)
+        or wrong_schema(spec.values, "key.format", KEY, written=False)
     )
 
 
@@ -165,4 +179,5 @@ PLUGIN = SourcePlugin(
     require=require,
     failure=failure,
     validate=validate,
+    said_by=said_by,
 )

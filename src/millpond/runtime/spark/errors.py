@@ -27,13 +27,15 @@ HINTS = {
     "MP702": "Make sure that at most one row matches, or use MAX(...), or LIMIT 1 in the subquery.",
     "MP701": "Guard it with CASE, NULLIF or try_cast, or set 'on.error' = 'dead-letter'.",
 }
+# What our own code in Spark's Python workers raised; the text may begin with a code of ours.
+_IN_WORKER = re.compile(r"thrown from the Python worker:.*\n[\w.]+: (?:(MP\d{3}) )?([^\n]+)", re.S)
 # What no row can be blamed for.
 WRONG = "Correct the statement: Spark cannot run it as it is written, whatever the rows are."
 # Spark's advice is about its own settings; ours is in the hint.
 _ADVICE = re.compile(r"\s(?:Use `try_|If necessary set|To return NULL|To tolerate)")
 _PASSED_ON = re.compile(r"Exception thrown in awaitResult|^java\.util\.concurrent\.ExecutionException")
 _CAUSES_MAX = 10
-_CLASS = re.compile(r"\[([A-Z0-9_]+)(?:\.[A-Z0-9_.]+)?\]\s*(.*?)(?:SQLSTATE|==|\n|$)", re.S)
+_CLASS = re.compile(r"\[([A-Z][A-Z0-9_]+)(?:\.[A-Z0-9_.]+)?\]\s*(.*?)(?:SQLSTATE|==|\n|$)", re.S)
 
 
 def translate(error: BaseException, place: Place | None = None) -> MillpondError:
@@ -48,6 +50,10 @@ def translate(error: BaseException, place: Place | None = None) -> MillpondError
         return FlowError(
             "MP999", f"{type(error).__name__}: {redact(text)[:300]}", place=place, hint="Please report this."
         )
+    in_worker = _IN_WORKER.search(text)
+    if in_worker is not None:
+        code = in_worker.group(1) or "MP701"
+        return FlowError(code, redact(in_worker.group(2))[:500], place=place, hint=HINTS.get(code, ""))
     found = _CLASS.search(text)
     name, told = (found.group(1), " ".join(found.group(2).split())) if found else ("", text.strip().splitlines()[0])
     if told.startswith(MISSING):

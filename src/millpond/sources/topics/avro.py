@@ -47,7 +47,7 @@ def _decoded(value: Column, spec: SourceSpec, which: str) -> Column:
             return None, f"the message {what}: {error}"
         except SourceError as error:
             # The message is not to blame: the batch is tried again.
-            raise RuntimeError(f"{error.code} {error.problems[0].message}") from error
+            raise RuntimeError(f"{error.code} {error.problems[0].message} {error.hint}") from error
 
     made = StructType([StructField("text", StringType()), StructField("problem", StringType())])
     return F.udf(decode, made, useArrow=False)(value)
