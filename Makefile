@@ -17,7 +17,7 @@ demo: system $(READY)  ## Run the trading demo for about half a minute
 
 test: check $(JARS)  ## Check the code, then run every test
 	@echo "== tests"
-	@$(BIN)/python -m pytest --durations=10
+	@$(BIN)/python -m pytest -n 2 --durations=10
 
 check: system $(READY)  ## Lint, format, types, layers and style: no Spark, under a minute
 	@echo "== ruff";    $(BIN)/ruff check .

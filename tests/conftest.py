@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session per process, and no silent skips."""
+"""What all tests share: one Spark session per process, an order, and no silent skips."""
 
 import os
 from collections.abc import Iterator
@@ -31,6 +31,28 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow kinds go first, so that no worker is left alone with a long test at the end."""
+    ranks: dict[str, int] = {}
+    for item in items:
+        unit = _unit(item.nodeid)
+        ranks[unit] = min(_rank(item), ranks.get(unit, _rank(item)))
+    items.sort(key=lambda item: ranks[_unit(item.nodeid)])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n 2`: units of tests are handed to whichever worker is free, in the order above."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Units(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _unit(nodeid)
+
+    config.option.loadscopereorder = False
+    return Units(config, log)
+
+
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """On CI a skipped test is a failure: what was not run was not shown to work."""
     if ON_CI and exitstatus == pytest.ExitCode.OK and _skipped(session.config):
@@ -46,6 +68,20 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     terminalreporter.section(f"{len(skipped)} SKIPPED: {verdict}", sep="!", red=True, bold=True)
     for report in skipped:
         terminalreporter.line(f"{report.nodeid}  {_reason(report)}")
+
+
+def _unit(nodeid: str) -> str:
+    """What one worker runs: a file, whose tests share fixtures; all of Kafka, which shares a broker; or one section or
+    page, because these share nothing."""
+    file = nodeid.split("::")[0]
+    if file.startswith("tests/kafka/"):
+        return "tests/kafka"
+    return nodeid if file in ("tests/sql_files/test_sql_files.py", "tests/test_docs.py") else file
+
+
+def _rank(item: pytest.Item) -> int:
+    slow = (item.nodeid.startswith("tests/kafka/"), *(item.get_closest_marker(kind) for kind in ("process", "spark")))
+    return next((rank for rank, holds in enumerate(slow) if holds), len(slow))
 
 
 def _skipped(config: pytest.Config) -> list[Any]:

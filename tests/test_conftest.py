@@ -11,12 +11,14 @@ import pytest
 SKIPPING = "import pytest\n\n@pytest.mark.skip(reason='no such luck')\ndef test_it(): ...\n\ndef test_other(): ...\n"
 
 
-@pytest.mark.parametrize(("ci", "exit_code"), [("true", 1), ("", 0)])
-def test_a_skip_is_told_with_its_reason_and_fails_only_on_ci(tmp_path: Path, ci: str, exit_code: int) -> None:
+@pytest.mark.parametrize(("ci", "workers", "exit_code"), [("true", "0", 1), ("", "0", 0), ("true", "2", 1)])
+def test_a_skip_is_told_with_its_reason_and_fails_only_on_ci(
+    tmp_path: Path, ci: str, workers: str, exit_code: int
+) -> None:
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "test_skipping.py").write_text(SKIPPING, "utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        [sys.executable, "-m", "pytest", "-q", "-n", workers, "-p", "no:cacheprovider", str(tmp_path)],
         cwd=tmp_path,
         env={**os.environ, "CI": ci},
         capture_output=True,
