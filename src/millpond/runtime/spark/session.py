@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from millpond.errors import SetupError
 from millpond.runtime.spark.java import JAVA_MIN, find_java, java_version
+from millpond.runtime.spark.local_files import use_own_local_files
 
 # Measured (docs/performance.md): the first two take a trigger from 150 ms to under 40 ms on a local disk, because
 # Spark's default file manager starts a process for every file it touches. They are safe here: a lock on the state
@@ -93,10 +94,12 @@ def build_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with _standard_error_to(log_file), _interrupts_kept():
         try:
-            return builder.getOrCreate()
+            session = builder.getOrCreate()
         except (PySparkException, RuntimeError, OSError) as error:
             hint = "Run: millpond doctor" + (f"; Spark's own words are in {log_file}." if log_file else "")
             raise SetupError("MP705", f"Spark did not start: {_first_line(error)}", hint=hint) from error
+    use_own_local_files(session)
+    return session
 
 
 def look_often(session: SparkSession, flows: int) -> None:
