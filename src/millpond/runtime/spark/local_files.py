@@ -1,6 +1,6 @@
 """Local files without a process for each of them.
 
-Where Hadoop has no native library, which is everywhere that pip installed it, it starts a `chmod` for every file that it
+Where Hadoop has no native library, which is everywhere that pip installed it, it starts a `chmod` for every file it
 makes: three for each batch of a flow, some 6 ms of a core each. `LocalFiles.java` does it in the JVM. It is compiled by
 Janino, which Spark brings to compile its queries, and takes the place of Hadoop's own class in the driver; why so, and
 what else was tried: decision 18.
