@@ -150,6 +150,11 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert [t for t in targets if "://" not in t and not (page.parent / t).exists()] == []
 
 
+def test_readme_leads_to_every_page() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert [page.name for page in DOCS.glob("*.md") if f"(docs/{page.name})" not in text] == []
+
+
 def test_three_dots_stand_for_any_lines() -> None:
     assert matches(["a", "b", "c"], ["...", "c"])
     assert matches(["a"], ["a", "..."])
