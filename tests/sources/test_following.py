@@ -343,6 +343,24 @@ def test_two_thousand_small_files_come_in_order_in_one_batch(
     assert not stream.poll()
 
 
+def test_small_files_are_parsed_together_and_every_record_keeps_its_file_and_place(
+    follow: Any, data: Path, fed: Any, feed_files: Any
+) -> None:
+    for n in range(200):
+        last = b"no json\n" if n == 150 else b'{"a": %d}' % (1000 + n)
+        (data / f"{n:03d}.jsonl").write_bytes(lines(n) + last)
+        os.utime(data / f"{n:03d}.jsonl", (n, n))
+    follow().poll()
+    (rows,) = fed()
+    places = [(Path(row["_source"]).name, row["_mp_major"], row["_mp_minor"]) for row in rows]
+    assert places == [(f"{n:03d}.jsonl", n, at) for n in range(200) for at in (0, len(lines(n)))]
+    unparsed = [row for row in rows if row["_mp_value"] is not None]
+    assert b"no json\n" in [row["_mp_value"] for row in unparsed]
+    assert len(unparsed) < 100
+    parsed = [row["a"] for row in rows if row["_mp_value"] is None]
+    assert parsed[:4] == [0, 1000, 1, 1001]
+
+
 WRITER = """
 import itertools, os, sys
 with open(sys.argv[1], "ab", buffering=0) as out:

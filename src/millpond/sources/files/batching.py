@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import Enum
 
 from millpond.sources.feed import Feed, FeedWriter
-from millpond.sources.files.contents import Chunk
+from millpond.sources.files.contents import Chunk, Contents
+from millpond.sources.files.gathering import Gathering
 from millpond.sources.files.positions import Position
 
 
@@ -26,9 +27,10 @@ Publish = Callable[[list[Position], Kind], None]
 class Batching:
     """Takes chunks in order and publishes a feed file whenever it has enough rows; positions go along."""
 
-    def __init__(self, feed: Feed, rows_max: int, publish: Publish) -> None:
+    def __init__(self, feed: Feed, contents: Contents, rows_max: int, publish: Publish) -> None:
         self._feed, self._rows_max, self._publish = feed, max(rows_max, 1), publish
         self._writer: FeedWriter | None = None
+        self._gathering = Gathering(contents)
         self._moved: dict[str, Position] = {}
         self._text = False
         self.rows = 0
@@ -55,18 +57,23 @@ class Batching:
 
     @property
     def _written(self) -> int:
-        return 0 if self._writer is None else self._writer.rows
+        return self._gathering.rows + (0 if self._writer is None else self._writer.rows)
 
     def _write(self, position: Position, chunk: Chunk) -> None:
         self._moved[position.path] = position
         if chunk.batch.num_rows:
+            self.rows += chunk.batch.num_rows
+            self._put(self._gathering.add(chunk))
+
+    def _put(self, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
             if self._writer is None:
                 self._writer = self._feed.writer()
             self._writer.write(chunk.batch)
             self._text |= chunk.text
-            self.rows += chunk.batch.num_rows
 
     def _flush(self) -> None:
+        self._put(self._gathering.all())
         if self._writer is not None:
             self._writer.close()
         kind = Kind.NONE if self._writer is None else Kind.TEXT if self._text else Kind.PARSED

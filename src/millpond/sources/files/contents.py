@@ -7,9 +7,11 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from millpond.contracts.source import (
@@ -26,12 +28,16 @@ from millpond.schema import Schema
 from millpond.sources.files.formats import FileFormat, is_compressed
 from millpond.sources.files.headers import check_header
 from millpond.sources.files.quick import parsed, quick_parser
-from millpond.sources.files.reading import Reading, Tail, layout_of, pieces, read_header
-from millpond.sources.files.records import feed_schema, parsed_batch, unparsed_batch
+from millpond.sources.files.reading import Piece, Reading, Tail, layout_of, pieces, read_header
+from millpond.sources.files.records import feed_schema, parsed_batch, parsed_rows, unparsed_batch, with_line_end
 from millpond.sources.raw import HEADER, VALUE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+# Files of which no more is to be read than this are parsed together: calling the parser costs more than their records.
+SMALL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -47,16 +53,19 @@ class Opening:
 @dataclass(frozen=True)
 class Chunk:
     """Some records of a file, ready for a feed; `end` is the position behind them; `closed`: nothing can follow;
-    `text`: they are still to be parsed."""
+    `text`: they are still to be parsed; `small`: that has not been tried, because there are so few that it is better
+    done together with their neighbours."""
 
     batch: pa.RecordBatch
     end: int
     closed: bool = False
     text: bool = False
+    small: bool = False
 
     def cut(self, rows: int) -> tuple[Chunk, Chunk]:
         at = self.batch.column(ORDER_MINOR)[rows].as_py()
-        return Chunk(self.batch.slice(0, rows), at, text=self.text), replace(self, batch=self.batch.slice(rows))
+        first = Chunk(self.batch.slice(0, rows), at, text=self.text, small=self.small)
+        return first, replace(self, batch=self.batch.slice(rows))
 
 
 class Contents(Protocol):
@@ -79,6 +88,9 @@ class Contents(Protocol):
 
     def chunks(self, path: Path, opening: Opening, tail: Tail, major: int) -> Iterator[Chunk]:
         """The file's records from the opening's start on."""
+
+    def parsed_together(self, small: Sequence[pa.RecordBatch]) -> Iterator[Chunk]:
+        """The records of small chunks, in their order, parsed; of what could not be parsed, the text."""
 
     def records(self, fed: DataFrame, text: bool) -> DataFrame:
         """A feed's rows as records, in the shape of the contract; `text`: some may still be to be parsed."""
@@ -134,12 +146,26 @@ class TextContents:
         end = None if self.is_whole(path) else opening.size
         tail = Tail.TAKE if self.is_whole(path) else tail
         reading = Reading(self.form, opening.layout, opening.start, tail, len(names), end)
-        for part, table in parsed(pieces(path, reading), parse):
+        size = path.stat().st_size if opening.size is None else opening.size
+        small = parse is not None and size - opening.start <= SMALL_BYTES
+        for part, table in parsed(pieces(path, reading), None if small else parse):
             if table is None:
                 batch = unparsed_batch(part, str(path), major, opening.header, self.schema)
             else:
                 batch = parsed_batch(part, table, str(path), major, self.schema)
-            yield Chunk(batch, part.end, part.closed, text=table is None and len(part) > 0)
+            text = table is None and len(part) > 0
+            yield Chunk(batch, part.end, part.closed, text, small=small and text and part.problem is None)
+
+    def parsed_together(self, small: Sequence[pa.RecordBatch]) -> Iterator[Chunk]:
+        for header, batches in groupby(small, lambda batch: batch.column(HEADER)[0].as_py()):
+            layout = "csv" if self.form.name == "csv" else "lines"
+            parse = quick_parser(self.form, layout, self._columns, self._names(header) if layout == "csv" else ())
+            rows = pa.Table.from_batches(map(with_line_end, batches), self.schema).combine_chunks().to_batches()[0]
+            piece = Piece(rows.column(VALUE), np.arange(rows.num_rows), rows.num_rows)
+            for part, table in parsed([piece], parse):
+                there = rows.slice(int(part.positions[0]), len(part))
+                batch = there if table is None else parsed_rows(there, table)
+                yield Chunk(batch, 0, text=table is None)
 
     def records(self, fed: DataFrame, text: bool) -> DataFrame:
         from pyspark.sql import functions as F

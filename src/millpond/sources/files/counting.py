@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from millpond.sources.files.positions import NEWLINES, Seen, byte_at, head_of
 from millpond.sources.files.stillness import UNENDED_S, Clock, Stillness
@@ -73,13 +72,13 @@ def _is_unended(seen: Seen) -> bool:
 
 def _byte(path: str, position: int) -> bytes:
     try:
-        return byte_at(Path(path), position)
+        return byte_at(path, position)
     except OSError:
         return b""
 
 
 def _head(path: str, size: int) -> str:
     try:
-        return head_of(Path(path), size)[0]
+        return head_of(path, size)[0]
     except OSError:
         return ""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import gzip
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,7 +176,8 @@ class FileStream:
             self._contents = settled(self._contents, self._spec, self._where)
         most = self._spec.values["max.rows.per.batch"]
         # While the app runs the flow works on the first records of many as the rest is still being read.
-        batching = Batching(self._feed, min(most, LIVE_ROWS) if self._caught_up else most, self._publish)
+        rows_max = min(most, LIVE_ROWS) if self._caught_up else most
+        batching = Batching(self._feed, self._contents, rows_max, self._publish)
         major = self._positions.next_major()
         passed_over: list[SourceError] = []
         for file in seen:
@@ -230,14 +231,14 @@ class FileStream:
         except (OSError, UnicodeDecodeError) as error:
             raise unreadable(task.seen.path, error) from error
         self._bytes_read += task.seen.size if whole else 0
-        batching.moved(replace(position, done=whole or position.done))
-        if self._final and not whole and not position.done and has_text(path, position.position):
+        batching.moved(replace(position, done=True) if whole else position)
+        if self._final and not whole and not position.done and has_text(position.path, position.position):
             hint = "Look for a quote or bracket that is never closed."
             self._warn("MP504", f"The last record of '{path}' has no end: it is read when it has one.", hint)
 
     def _publish(self, positions: list[Position], kind: Kind) -> None:
         headers = [list(names) for names in self._contents.headers[self._headers_known :]]
-        entry = {"files": [asdict(p) for p in positions], "headers": headers, "format": self._contents.format}
+        entry = {"files": [p.stored() for p in positions], "headers": headers, "format": self._contents.format}
         if kind is Kind.NONE:
             self._feed.remember(entry)
         else:
@@ -330,7 +331,7 @@ def _position(task: Task) -> Position:
     if task.known is not None:
         return replace(task.known, size=seen.size, mtime_ns=seen.mtime_ns, position=opening.start)
     # What comes before the records, such as a header, is what a file without any is known by.
-    head, head_bytes = head_of(Path(seen.path), opening.start)
+    head, head_bytes = head_of(seen.path, opening.start)
     return Position(
         path=seen.path,
         device=seen.device,
@@ -348,15 +349,14 @@ def _position(task: Task) -> Position:
 
 def _behind(position: Position, chunk: Chunk, whole: bool) -> Position:
     """The position behind a chunk; the file is known by the bytes that were read, a whole one by its first ones."""
-    unended = -1 if whole or position.layout != "csv" else _unended(Path(position.path), chunk)
-    moved = replace(position, position=chunk.end, done=chunk.closed, unended=unended)
-    if position.head_bytes == HEAD_BYTES:
-        return moved
-    head, head_bytes = head_of(Path(position.path), HEAD_BYTES if whole else chunk.end)
-    return replace(moved, head=head, head_bytes=head_bytes)
+    unended = -1 if whole or position.layout != "csv" else _unended(position.path, chunk)
+    head = position.head, position.head_bytes
+    if position.head_bytes < HEAD_BYTES:
+        head = head_of(position.path, HEAD_BYTES if whole else chunk.end)
+    return replace(position, position=chunk.end, done=chunk.closed, unended=unended, head=head[0], head_bytes=head[1])
 
 
-def _unended(path: Path, chunk: Chunk) -> int:
+def _unended(path: str, chunk: Chunk) -> int:
     """Where the last row of a chunk starts if no newline ends it, else -1."""
     if not chunk.batch.num_rows or byte_at(path, chunk.end - 1) in NEWLINES:
         return -1
@@ -365,4 +365,4 @@ def _unended(path: Path, chunk: Chunk) -> int:
 
 def _continues(known: Position) -> bool:
     """Whether a row that was taken without its end has become longer."""
-    return byte_at(Path(known.path), known.position) not in (*NEWLINES, b"")
+    return byte_at(known.path, known.position) not in (*NEWLINES, b"")

@@ -40,7 +40,7 @@ def _texts(contents: TextContents, file: Position, wanted: np.ndarray) -> Iterat
     """The records of a file that start at these positions; none when it is no longer the file that was read."""
     path = Path(file.path)
     try:
-        if not begins_alike(file, path):
+        if not begins_alike(file, file.path):
             return
         # An array's first element is found behind its bracket, which is at the file's start.
         start = 0 if file.layout in ("array", "object") else int(wanted[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from millpond.sources.files.choosing import contents_of
 from millpond.sources.files.contents import Chunk, Contents, cut_off, is_whole_gzip
 from millpond.sources.files.counting import Counting
 from millpond.sources.files.formats import is_compressed
+from millpond.sources.files.gathering import Gathering
 from millpond.sources.files.looking import Where, missing, require, unreadable
 from millpond.sources.files.positions import Seen
 from millpond.sources.files.reading import Tail
@@ -53,21 +54,18 @@ class FileTable:
         files = self._where.look()
         total, done, rows = sum(seen.size for seen in files), 0, 0
         self._progress = Progress(0, total, "bytes")
-        parsed = [pa.Table.from_batches([], contents.schema)]
+        parsed = Parsed(contents, spool)
         for major, seen in enumerate(files):
             for chunk in _chunks(contents, seen, major, self._tail_of(seen, contents)):
                 rows += chunk.batch.num_rows
                 limits.check(rows)
-                if chunk.text:
-                    spool.write(chunk)
-                else:
-                    parsed.append(pa.Table.from_batches([chunk.batch], contents.schema))
+                parsed.add(chunk)
                 within = 0 if contents.is_whole(Path(seen.path)) else min(chunk.end, seen.size)
                 self._progress = Progress(done + within, total, "bytes", rows)
             done += seen.size
             self._progress = Progress(done, total, "bytes", rows)
         self._status = replace(self._status, rows=rows, bytes=total, updated_at=time.time())
-        found = contents.arrow_records(pa.concat_tables(parsed))
+        found = contents.arrow_records(parsed.table())
         return found if spool.is_empty else spool.merged_into(found, spark())
 
     def _tail_of(self, seen: Seen, contents: Contents) -> Tail:
@@ -81,6 +79,30 @@ class FileTable:
 
     def status(self) -> SourceStatus:
         return self._status
+
+
+class Parsed:
+    """The records of a load that Arrow has parsed; what it could not goes into the spool."""
+
+    def __init__(self, contents: Contents, spool: Spool) -> None:
+        self._schema, self._spool = contents.schema, spool
+        self._gathering = Gathering(contents)
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, chunk: Chunk) -> None:
+        self._keep(self._gathering.add(chunk))
+
+    def table(self) -> pa.Table:
+        """All of them, when there are no more."""
+        self._keep(self._gathering.all())
+        return pa.Table.from_batches(self._batches, self._schema)
+
+    def _keep(self, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            if chunk.text:
+                self._spool.write(chunk)
+            else:
+                self._batches.append(chunk.batch)
 
 
 def _chunks(contents: Contents, seen: Seen, major: int, tail: Tail) -> Iterator[Chunk]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 # A file is known by its first bytes, as many of them as have been read, up to this many.
@@ -60,6 +59,10 @@ class Position:
     def identity(self) -> tuple[int, int]:
         return self.device, self.inode
 
+    def stored(self) -> dict[str, Any]:
+        """What it is made from again; there may be very many."""
+        return dict(vars(self))
+
     def unchanged(self, seen: Seen) -> bool:
         return (self.size, self.mtime_ns) == (seen.size, seen.mtime_ns) and self.identity == seen.identity
 
@@ -93,7 +96,7 @@ class Positions:
             self.put(Position(**entry))
 
     def stored(self) -> list[dict[str, Any]]:
-        return [asdict(position) for position in self._by_path.values()]
+        return [position.stored() for position in self._by_path.values()]
 
     def all(self) -> tuple[Position, ...]:
         return tuple(self._by_path.values())
@@ -141,33 +144,35 @@ class Positions:
             return Fate.NEW, None
         if known.unchanged(seen):
             return Fate.SAME, known
-        if known.done or seen.size < known.position or not begins_alike(known, Path(seen.path)):
+        if known.done or seen.size < known.position or not begins_alike(known, seen.path):
             return Fate.REWRITTEN, known
         return Fate.GROWN, known
 
 
-def head_of(path: Path, read: int) -> tuple[str, int]:
+def head_of(path: str, read: int) -> tuple[str, int]:
     """The fingerprint of a file's first bytes, of at most `read` of them, and their number."""
-    with path.open("rb") as file:
-        head = file.read(min(read, HEAD_BYTES))
+    head = b""
+    if read:
+        with open(path, "rb") as file:
+            head = file.read(min(read, HEAD_BYTES))
     return hashlib.blake2b(head, digest_size=16).hexdigest(), len(head)
 
 
-def byte_at(path: Path, position: int) -> bytes:
+def byte_at(path: str, position: int) -> bytes:
     """One byte of a file; none behind its end."""
-    with path.open("rb") as file:
+    with open(path, "rb") as file:
         file.seek(position)
         return file.read(1)
 
 
-def has_text(path: Path, position: int) -> bool:
+def has_text(path: str, position: int) -> bool:
     """Whether more than blanks stands in a file behind a position."""
-    with path.open("rb") as file:
+    with open(path, "rb") as file:
         file.seek(position)
         return bool(file.read(HEAD_BYTES).strip())
 
 
-def begins_alike(known: Position, path: Path) -> bool:
+def begins_alike(known: Position, path: str) -> bool:
     """Whether a file starts with the bytes by which it is known."""
     return head_of(path, known.head_bytes) == (known.head, known.head_bytes)
 
@@ -176,4 +181,4 @@ def _is_renamed(old: Position, seen: Seen) -> bool:
     """Whether the file under a new name is the old one. A rename leaves the modification time as it was; where it has
     changed the file must have grown, because the inode of a removed file is soon given to another one."""
     grown = seen.size > old.size and seen.size >= old.position
-    return (seen.mtime_ns == old.mtime_ns or grown) and begins_alike(old, Path(seen.path))
+    return (seen.mtime_ns == old.mtime_ns or grown) and begins_alike(old, seen.path)

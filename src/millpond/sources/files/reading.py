@@ -171,9 +171,8 @@ def pieces(path: Path, reading: Reading) -> Iterator[Piece]:
 
 
 def _split_pieces(stream: Readable, position: int, reading: Reading) -> Iterator[Piece]:
-    split, held, closed, more = splitter(reading.layout, reading.form), b"", False, b" "
-    while more and not closed:
-        more = stream.read(PIECE_BYTES)
+    split, held, closed = splitter(reading.layout, reading.form), b"", False
+    while not closed and (more := stream.read(PIECE_BYTES)):
         held += more
         found = split(held)
         closed = found.closed

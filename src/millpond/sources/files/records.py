@@ -27,6 +27,25 @@ def parsed_batch(piece: Piece, table: pa.Table, file: str, major: int, schema: p
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def parsed_rows(unparsed: pa.RecordBatch, table: pa.Table) -> pa.RecordBatch:
+    """Rows of an unparsed batch whose columns are known by now."""
+    first = table.num_columns
+    places = unparsed.columns[first : first + len(PLACE)]
+    nothing = [pa.nulls(unparsed.num_rows, type_) for _, type_ in TEXT]
+    columns = [column.combine_chunks() for column in table.columns]
+    return pa.RecordBatch.from_arrays([*columns, *places, *nothing], schema=unparsed.schema)
+
+
+def with_line_end(unparsed: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with a line end on its last record too, which may have been the last of its file."""
+    place = unparsed.schema.get_field_index(VALUE)
+    last = unparsed.column(place)[-1].as_py()
+    if last.endswith(b"\n"):
+        return unparsed
+    values = pa.concat_arrays([unparsed.column(place)[:-1], pa.array([last + b"\n"], pa.binary())])
+    return unparsed.set_column(place, unparsed.schema.field(place), values)
+
+
 def unparsed_batch(piece: Piece, file: str, major: int, header: int, schema: pa.Schema) -> pa.RecordBatch:
     """A piece as text; `schema` is the feed's."""
     rows = len(piece)
