@@ -9,19 +9,8 @@ from pathlib import Path
 from millpond.errors import StateError
 from millpond.tables import checkpoint
 from millpond.tables.checkpoint import MANIFEST, Manifest, TableFile
-from millpond.tables.log import Record, is_torn, records
-from millpond.tables.logs import CONTINUED, FIRST, is_new, log_numbers, log_path
-
-
-@dataclass(frozen=True)
-class LogEnd:
-    """Where the log ends too early: after record `sequence`, at a byte of a file that may be missing."""
-
-    path: Path
-    offset: int
-    sequence: int
-    # Cut short by a crash, which the next start puts right by itself.
-    torn: bool = False
+from millpond.tables.log import Record, records
+from millpond.tables.logs import FIRST, LogEnd, is_new, log_numbers, walk
 
 
 @dataclass(frozen=True)
@@ -49,7 +38,8 @@ def examine(folder: Path) -> Damage:
     if manifest is None:
         return Damage(Manifest())
     tables = tuple(entry for entry in manifest.tables if entry.file and not _is_sound(folder, entry))
-    return Damage(manifest, lost, tables, _early_end(folder, manifest))
+    end = next((found for found in walk(folder, manifest) if isinstance(found, LogEnd)), None)
+    return Damage(manifest, lost, tables, end)
 
 
 def described(folder: Path, damage: Damage) -> Iterator[str]:
@@ -94,29 +84,3 @@ def _is_sound(folder: Path, entry: TableFile) -> bool:
     except StateError:
         return False
     return True
-
-
-def _early_end(folder: Path, manifest: Manifest) -> LogEnd | None:
-    sequence, number = manifest.sequence, manifest.log
-    before = path = log_path(folder, number)
-    last = max(log_numbers(folder, number), default=number)
-    while number <= last:
-        before, path = path, log_path(folder, number)
-        if not path.exists():
-            return LogEnd(path, 0, sequence)
-        for offset, record in records(path):
-            if isinstance(record, str):
-                return LogEnd(path, offset, sequence, _is_torn(folder, path, offset, sequence >= manifest.end))
-            if record.sequence > sequence + 1:
-                # A gap between two files is the fault of the one that ends too early.
-                joined = offset == 0 and before != path
-                return LogEnd(before, before.stat().st_size, sequence) if joined else LogEnd(path, offset, sequence)
-            sequence = max(sequence, record.sequence)
-            last = max(last, record.header.get(CONTINUED, last))
-        number += 1
-    return LogEnd(path, path.stat().st_size, sequence) if sequence < manifest.end else None
-
-
-def _is_torn(folder: Path, path: Path, offset: int, enough: bool) -> bool:
-    later = [log for log in folder.glob("log-*") if log.name > path.name and log.stat().st_size]
-    return enough and not later and is_torn(path, offset)

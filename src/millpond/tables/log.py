@@ -109,23 +109,6 @@ def size_of(blob: Any) -> int:
     return sum(map(len, blob)) if isinstance(blob, list) else len(blob)
 
 
-def read_log(path: Path, after: int, *, last: bool, end: int, problems: list[Problem]) -> Iterator[Record]:
-    """The records after a sequence number. A torn end of the last file is cut off and reported (MP808), unless it is
-    that of a record up to `end`, which are known to have been whole; any other damage is MP804 with its offset."""
-    for offset, record in records(path):
-        if isinstance(record, str):
-            if not last or after < end or not is_torn(path, offset):
-                raise damaged(path, offset, record)
-            _cut_torn(path, offset, problems)
-            return
-        if record.sequence <= after:
-            continue
-        if record.sequence != after + 1:
-            raise damaged(path, offset, f"record {after + 1} is missing")
-        after = record.sequence
-        yield record
-
-
 def records(path: Path) -> Iterator[tuple[int, Record | str]]:
     """The records of a file and where each begins, one in memory at a time; the last is what is wrong with it when
     there is one that is not sound."""
@@ -222,7 +205,8 @@ def damaged(path: Path, offset: int, what: str) -> StateError:
     return StateError("MP804", message, hint=f"Nothing was read from it. {repair_hint(path.parent)}")
 
 
-def _cut_torn(path: Path, offset: int, problems: list[Problem]) -> None:
+def cut_torn(path: Path, offset: int, problems: list[Problem]) -> None:
+    """Remove the end of a log that a crash cut short, and tell of it (MP808)."""
     reach("log.cut.begin")
     what = f"its {path.stat().st_size - offset} bytes were removed"
     message = f"The last commit in {path.name} was cut short by a crash at byte {offset}; {what}."
