@@ -24,17 +24,27 @@ def session() -> SparkSession:
 
 
 def join(spark: SparkSession, folder: Path) -> float:
-    """Seconds to join every event with a table read once, file to file; the session is warmed up first."""
+    """Seconds to join every event with a table read once, file to file. The query runs, and the same few events go through
+    it first that went through ours, so that neither is cold."""
     users = spark.range(100_000).selectExpr("concat('u', id) AS user_id", "'x' AS name", "'GOLD' AS tier").cache()
     users.count()
-    spark.read.schema(SCHEMA).json(str(folder / "in")).limit(10_000).join(users, "user_id", "left").count()
-    events = spark.readStream.schema(SCHEMA).json(str(folder / "in"))
-    rows = events.join(users, "user_id", "left")
-    started = time.monotonic()
+    (folder / "plain-in").mkdir()
+    rows = spark.readStream.schema(SCHEMA).json(str(folder / "plain-in")).join(users, "user_id", "left")
     writer = rows.writeStream.format("json").option("path", str(folder / "plain-out"))
-    query = writer.option("checkpointLocation", str(folder / "plain-checkpoint")).trigger(availableNow=True).start()
-    query.awaitTermination()
-    return time.monotonic() - started
+    writer = writer.option("checkpointLocation", str(folder / "plain-checkpoint")).trigger(processingTime="0 seconds")
+    query: Any = writer.start()
+    seconds, wanted = 0.0, 0
+    for number in range(3):
+        files = sorted((folder / "in").glob(f"{number}-*"))
+        wanted += sum(file.read_bytes().count(b"\n") for file in files)
+        started = time.monotonic()
+        for file in files:
+            os.link(file, folder / "plain-in" / file.name)
+        while sum(progress["numInputRows"] for progress in query.recentProgress) < wanted:
+            time.sleep(0.005)
+        seconds = time.monotonic() - started
+    query.stop()
+    return seconds
 
 
 def floor(spark: SparkSession, folder: Path) -> float:
