@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -21,6 +22,26 @@ NOTHING = -1
 CODE_MAX = 1 << 31
 
 
+@dataclass(frozen=True)
+class Coded:
+    """A column by its different values: each of them once, and the place among them of every row's; NULL has none."""
+
+    values: pa.Array
+    places: pa.Array
+
+    @classmethod
+    def of(cls, column: Values) -> Coded:
+        column = whole(column)
+        _require_comparable(column)
+        encoded = column.dictionary_encode()
+        return cls(encoded.dictionary, encoded.indices)
+
+    @property
+    def column(self) -> pa.Array:
+        """The column as it was."""
+        return self.values.take(self.places)
+
+
 def group_codes(columns: Sequence[Values], length: int) -> tuple[Numbers, Numbers]:
     """The group of each row, numbered by first appearance, and the first row of each group; NULL is a value here."""
     if not columns:
@@ -34,9 +55,6 @@ def group_codes(columns: Sequence[Values], length: int) -> tuple[Numbers, Number
 
 def pairs(left: Sequence[Values], right: Sequence[Values]) -> tuple[Numbers, Numbers]:
     """The pairs of rows whose columns are all equal, in the order of the left rows, then of the right ones."""
-    found = _with_one_partner(left[0], right[0]) if len(left) == 1 else None
-    if found is not None:
-        return found
     count = len(left[0])
     both = [pa.concat_arrays([whole(a), whole(b)]) for a, b in zip(left, right, strict=True)]
     codes = _combined([_encoded(column, "mask") for column in both])
@@ -50,15 +68,18 @@ def pairs(left: Sequence[Values], right: Sequence[Values]) -> tuple[Numbers, Num
     return lefts, order[np.repeat(starts, counts) + within]
 
 
-def _with_one_partner(left: Values, right: Values) -> tuple[Numbers, Numbers] | None:
-    """The same where no value on the right is there twice, as of a primary key: one pass over the left; else None."""
-    ours, theirs = whole(left), whole(right)
-    _require_comparable(ours)
-    if pc.count_distinct(theirs, mode="only_valid").as_py() < len(theirs) - theirs.null_count:
-        return None
-    places = pc.index_in(ours, value_set=theirs, skip_nulls=True)
-    met = np.flatnonzero(places.is_valid().to_numpy(zero_copy_only=False))
-    return met, places.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
+def pairs_of_one(left: Coded, right: Values) -> tuple[Numbers, Numbers]:
+    """The same of one column, its different values looked for once each, where none is on the right twice, as in a
+    primary key."""
+    theirs = whole(right)
+    met = pc.index_in(left.values, value_set=theirs, skip_nulls=True)
+    count = len(theirs) - theirs.null_count
+    # As many values as there are rows on the right have met one each: counting them is not needed.
+    if len(met) - met.null_count < count and pc.count_distinct(theirs, mode="only_valid").as_py() < count:
+        return pairs([left.column], [theirs])
+    places = met.take(left.places)
+    rows = np.flatnonzero(places.is_valid().to_numpy(zero_copy_only=False))
+    return rows, places.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _require_comparable(values: pa.Array) -> None:

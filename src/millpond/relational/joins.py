@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from millpond.expressions.failures import NotCompilable
 from millpond.relational import codes
-from millpond.relational.codes import Numbers, Values
+from millpond.relational.codes import Coded, Numbers, Values
 from millpond.relational.rows import Rows
 from millpond.relational.sources import Source
 
@@ -63,11 +63,15 @@ def meeting(rows: Rows, source: Source, on: Condition, value: Evaluate) -> tuple
     if not on.ours:
         other = source.whole()
         left, right = _every(len(rows), len(other))
+    elif len(on.ours) == 1:
+        coded = Coded.of(value(on.ours[0], rows))
+        other = source.fetched(_plain_keys(on.theirs, [coded.values]))
+        values, theirs = _alike(coded.values, value(on.theirs[0], other))
+        left, right = codes.pairs_of_one(replace(coded, values=values), theirs)
     else:
         ours = [value(expression, rows) for expression in on.ours]
         other = source.fetched(_plain_keys(on.theirs, ours))
-        theirs = [value(expression, other) for expression in on.theirs]
-        both = [_alike(a, b) for a, b in zip(ours, theirs, strict=True)]
+        both = [_alike(a, value(b, other)) for a, b in zip(ours, on.theirs, strict=True)]
         left, right = codes.pairs([a for a, _ in both], [b for _, b in both])
     if len(left) > PAIRS_MAX:
         raise NotCompilable("a join of very many rows")

@@ -66,17 +66,18 @@ class Source:
         return self._rows(table.find(plain))
 
     def fetched(self, keys: Mapping[str, Values]) -> Rows:
-        """The rows that can match: of a table only those whose columns are among the keys, where it has an index."""
+        """The rows that can match: of a table only those whose columns are among the keys, where it has an index. A key
+        of one column has every value once."""
         way = self._way(keys)
         if way is None:
             return self.whole()
         assert isinstance(self.relation, Lookable)
         table = self.relation.table
         wanted = pa.table({table.schema[name].name: keys[name.lower()] for name in way})
-        # A key that is NULL finds nothing, here as there; one that is there often is asked for once.
+        # A key that is NULL finds nothing, here as there.
         if any(column.null_count for column in wanted.columns):
             wanted = wanted.drop_null()
-        if len(way) == 1:
+        if len(way) == 1 < len(keys):
             wanted = pa.table({wanted.column_names[0]: wanted.column(0).unique()})
         return self._rows(table.lookup(wanted, by=[table.schema[name].name for name in way]))
 
