@@ -24,8 +24,8 @@ def session() -> SparkSession:
 
 
 def join(spark: SparkSession, folder: Path) -> float:
-    """Seconds to join every event with a table read once, file to file. The query runs, and the same few events go through
-    it first that went through ours, so that neither is cold."""
+    """Seconds to join every event with a table read once, file to file. The query runs, and the few events go first
+    through it that went first through ours, so that neither is cold."""
     users = spark.range(100_000).selectExpr("concat('u', id) AS user_id", "'x' AS name", "'GOLD' AS tier").cache()
     users.count()
     (folder / "plain-in").mkdir()
