@@ -10,6 +10,8 @@ from millpond.runtime.flows.flow import Flow
 from millpond.runtime.loading.load import Loader
 
 TICK_S = 0.02
+# To ask Spark whether a query still runs is a call into the JVM, and of many flows it would be one for each.
+WATCH_S = 0.2
 
 
 class Poller:
@@ -32,8 +34,10 @@ class Poller:
 
     def _run(self) -> None:
         while not self._stop.wait(TICK_S):
+            watching = self._is_due(id(self), WATCH_S)
             for flow in self._flows:
-                flow.watch()
+                if watching:
+                    flow.watch()
                 if flow.goes_on:
                     flow.renew()
                 flow.rest()
