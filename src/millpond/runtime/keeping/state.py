@@ -12,6 +12,7 @@ from pathlib import Path
 
 from millpond.errors import StateError
 from millpond.settings import Settings, environment_name
+from millpond.small_files import write_safely
 
 FORMAT = 1
 IDENTITY = "app.json"
@@ -158,16 +159,6 @@ def _identify(path: Path, app: str | None) -> tuple[str, bool]:
         hint = "Restore it from a copy, or start over with another --state."
         raise StateError("MP804", f"{path / STORE} is missing or empty: the tables were in it.", hint=hint)
     return app_found, begun
-
-
-def write_safely(file: Path, text: str) -> None:
-    """Write a small file so that a crash leaves the old one or the new one."""
-    temporary = file.with_suffix(".tmp")
-    with open(temporary, "w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(temporary, file)
 
 
 def _unusable(path: Path, error: OSError) -> StateError:

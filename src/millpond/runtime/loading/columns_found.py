@@ -16,8 +16,8 @@ import pyarrow as pa
 from millpond.contracts.source import Found, Mode
 from millpond.plan.model import Plan
 from millpond.registry import find
-from millpond.runtime.keeping.state import write_safely
 from millpond.schema import Schema
+from millpond.small_files import write_safely
 
 FILE = "columns.json"
 

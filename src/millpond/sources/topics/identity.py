@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 from millpond.errors import SourceError
+from millpond.small_files import write_safely
 from millpond.sources.topics.sizes import Offsets
 
 MEMORY = "topics.json"
@@ -17,17 +19,22 @@ class Identity:
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / MEMORY
+        # The flow asks when it starts, and beside it the thread that looks how far the topics reach.
+        self._lock = threading.Lock()
 
     def require(self, found: Mapping[str, str], done: Offsets) -> None:
         """MP511 for a topic that is not the one of which something is in the tables; others are remembered."""
+        with self._lock:
+            self._require(found, done)
+
+    def _require(self, found: Mapping[str, str], done: Offsets) -> None:
         known = self._known()
         other = [topic for topic, id_ in found.items() if known.get(topic, id_) != id_]
         for topic in other:
             if any(done.get(topic, {}).values()):
                 raise made_anew(topic)
         if any(known.get(topic) != id_ for topic, id_ in found.items()):
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            self._file.write_text(json.dumps({**known, **found}), "utf-8")
+            write_safely(self._file, json.dumps({**known, **found}))
 
     def _known(self) -> dict[str, str]:
         try:

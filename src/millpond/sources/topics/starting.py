@@ -9,6 +9,7 @@ from typing import Any
 
 from millpond.errors import SourceError
 from millpond.kafka.client import Client
+from millpond.small_files import write_safely
 
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
 LATEST = "latest"
@@ -24,8 +25,7 @@ def starting_offsets(client: Client, topics: tuple[str, ...], values: Mapping[st
         return "earliest"
     file = folder / MEMORY
     if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(_first(client, topics, values)), "utf-8")
+        write_safely(file, json.dumps(_first(client, topics, values)))
     known: Offsets = json.loads(file.read_text("utf-8"))
     return json.dumps(_filled(known, client.partitions(topics)))
 
