@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.kafka.broker import LOGIN_MODULE, PASSWORD, USER, Broker, free_port
 
-from millpond.errors import SourceError
+from millpond.errors import SinkError, SourceError
 
 pytestmark = pytest.mark.spark
 
@@ -74,3 +74,21 @@ def test_a_login_is_passed_on_and_a_wrong_one_told_at_once_without_the_password(
     assert "'kafka.sasl.mechanism' = 'PLAIN'" in caught.value.hint
     assert "wrong-word" not in str(caught.value)
     assert run(app(PASSWORD), "SELECT id FROM seen") == [{"id": 1}]
+
+
+def test_a_missing_topic_of_a_sink_is_told_at_the_start_before_any_row_comes(
+    topic: Callable[..., Any], run: Callable[..., Any]
+) -> None:
+    orders, out = topic(), topic(create=False)
+    stream = f"CREATE STREAM orders (id INT) FROM {orders.uri};\n"
+    with pytest.raises(SinkError) as caught:
+        run(f"{stream}INSERT INTO {out.uri} SELECT id FROM orders;")
+    problem = caught.value.problems[0]
+    told = f"{out.uri} cannot be written. There is no topic '{out.name}' at {out.brokers}."
+    assert (problem.code, problem.message) == ("MP601", told)
+    assert problem.place is not None
+    assert problem.place.line == 2
+    assert f"--bootstrap-server {out.brokers} --create --topic {out.name}" in caught.value.hint
+    made = "WITH ('topic.create.if.missing' = 'true', 'topic.partitions' = '2')"
+    run(f"{stream}INSERT INTO {out.uri} {made} SELECT id FROM orders;")
+    assert out.partitions() == 2

@@ -12,6 +12,7 @@ from millpond.uris import Uri
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,10 @@ class Sink(Protocol):
 
     # Whether `stage` may be given rows as Arrow too, which a small batch has on the driver; else a DataFrame always.
     takes_arrow: bool
+
+    def require(self, spark: Callable[[], SparkSession]) -> None:
+        """Called before a flow that writes here begins, and again whenever it begins anew: raises SinkError MP601 when
+        nothing can be written here, MP602 when it cannot be reached. `spark` starts the session. Never waits."""
 
     def prepare(self, rows: pa.Table) -> pa.Table:
         """Called before `stage` with rows that are on the driver, where the sink wants a DataFrame: it may do there

@@ -93,6 +93,18 @@ class Client:
                 if "TopicExistsException" not in str(error):
                     raise
 
+    def makes_topics(self) -> bool:
+        """Whether brokers make a topic when somebody writes to it; True where they do not say."""
+        name, configs = "auto.create.topics.enable", self._jvm.org.apache.kafka.common.config.ConfigResource
+        try:
+            node = self._wait(self._admin.describeCluster().nodes()).iterator().next()
+            broker = configs(configs.Type.BROKER, node.idString())
+            found = self._wait(self._admin.describeConfigs(self._list((broker,))).all()).get(broker).get(name)
+        except Exception:
+            # Many who may write may not ask this.
+            return True
+        return found is None or str(found.value()) != "false"
+
     def _wait(self, future: Any) -> Any:
         return future.get(ANSWER_S, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
 

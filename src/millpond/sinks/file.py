@@ -10,7 +10,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from millpond.options import Option, choice
 from millpond.sinks.rows import write_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 STAGING = ".staging"
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -48,6 +48,9 @@ class FileSink:
             self._staging.mkdir(parents=True, exist_ok=True)
 
     takes_arrow = True
+
+    def require(self, spark: Callable[[], SparkSession]) -> None:
+        """Its folder was made when it was opened."""
 
     def prepare(self, rows: pa.Table) -> pa.Table:
         return rows

@@ -6,7 +6,8 @@ headers `millpond.flow`, `millpond.batch` and `millpond.row`, so that a reader c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from millpond.sinks.shaping import parts_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from millpond.sinks.messages import Shape
 
@@ -57,6 +58,20 @@ class KafkaSink:
 
     takes_arrow = False
 
+    def require(self, spark: Callable[[], SparkSession]) -> None:
+        """Once: see that the topic is there, or make it where that is asked; brokers that make it themselves may."""
+        if self._checked:
+            return
+        values, topic = self._spec.values, self._address.topics[0]
+        with self._told_as_ours(), connected(spark(), self._address, values) as client:
+            if client.topics():
+                pass
+            elif values["topic.create.if.missing"]:
+                client.create(topic, values["topic.partitions"], values["topic.replication"])
+            elif not client.makes_topics():
+                raise missing(self._address, values["topic.partitions"], waits=False)
+        self._checked = True
+
     def prepare(self, rows: pa.Table) -> pa.Table:
         return messages_of(rows, self._spec.values)
 
@@ -64,25 +79,21 @@ class KafkaSink:
         from millpond.sinks.messages import Shape, send
 
         self._shape = self._shape or Shape(self._spec, self._address.topics[0])
-        try:
-            self._make_topic(rows)
+        # A statement without a stream has no other start.
+        self.require(lambda: rows.sparkSession)
+        with self._told_as_ours():
             count = send(rows, self._shape, mark, producer_options(self._address, self._spec.values))
+        return {"rows": count} if count else None
+
+    @contextmanager
+    def _told_as_ours(self) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:
             refused = self._refused(error)
             if refused is None:
                 raise
             raise refused from error
-        return {"rows": count} if count else None
-
-    def _make_topic(self, rows: DataFrame) -> None:
-        """Once: see that the session can reach Kafka, and make the topic where that is asked."""
-        if self._checked:
-            return
-        values = self._spec.values
-        with connected(rows.sparkSession, self._address, values) as client:
-            if values["topic.create.if.missing"] and not client.topics():
-                client.create(self._address.topics[0], values["topic.partitions"], values["topic.replication"])
-        self._checked = True
 
     def _refused(self, error: Exception) -> SinkError | None:
         """What Kafka refused as ours; None for what the query did wrong."""

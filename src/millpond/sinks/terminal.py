@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from millpond.errors import SinkError
 from millpond.rendering import json_lines, text_lines
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 # Statements print from threads of their own; the lines of one result stay together.
 _PRINTING = threading.Lock()
@@ -31,6 +31,9 @@ class TerminalSink:
         self._rows = 0
 
     takes_arrow = True
+
+    def require(self, spark: Callable[[], SparkSession]) -> None:
+        """What prints needs nothing."""
 
     def prepare(self, rows: pa.Table) -> pa.Table:
         return rows

@@ -57,6 +57,7 @@ class SinkContract:
 
     def test_rows_are_there_when_they_are_published_and_not_before(self) -> None:
         sink = self.open()
+        sink.require(lambda: self.spark)
         staged = sink.stage(self.rows(1, 2), FIRST)
         if self.plugin.guarantee == EXACTLY_ONCE:
             assert self.numbers() == []

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from millpond.contracts.sink import Mark, Sink
 from millpond.runtime.figures.meter import Meter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class MeasuredSink:
@@ -19,6 +22,9 @@ class MeasuredSink:
         self._sink = sink
         self.meter = Meter()
         self.takes_arrow = sink.takes_arrow
+
+    def require(self, spark: Callable[[], SparkSession]) -> None:
+        self._sink.require(spark)
 
     def prepare(self, rows: pa.Table) -> pa.Table:
         return self._sink.prepare(rows)

@@ -38,6 +38,7 @@ from millpond.runtime.flows.idle import Idle, windowed
 from millpond.runtime.flows.interruption import Interruption
 from millpond.runtime.flows.joining import JoinReader
 from millpond.runtime.flows.passing import reads_once
+from millpond.runtime.flows.staging import require_sinks
 from millpond.runtime.flows.statements import Statements
 from millpond.runtime.flows.waiting import LOOK_S, Waiting
 from millpond.runtime.flows.watermark import Reached, moved
@@ -181,6 +182,7 @@ class Flow:
     def _run_once(self) -> None:
         self.interruption.tries()
         try:
+            require_sinks(self._context, self.plan, self.writes)
             self.renew()
             if self.state == RUNNING:
                 self._start(once=True)
