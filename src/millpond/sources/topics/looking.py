@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 def topics_there(spark: SparkSession, address: Address, values: Mapping[str, Any]) -> tuple[str, ...]:
     """The topics that are there; MP501 when one is not and is not to be made."""
     with connected(spark, address, values) as client:
-        return _look(client, address, values)
+        return topics_found(client, address, values)
 
 
-def _look(client: Client, address: Address, values: Mapping[str, Any]) -> tuple[str, ...]:
+def topics_found(client: Client, address: Address, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The same, asked of a client."""
     found = client.topics()
     partitions = values["topic.partitions"]
     absent = [] if address.pattern else [t for t in address.topics if t not in found]

@@ -21,13 +21,19 @@ Offsets = dict[str, dict[str, int]]
 def starting_offsets(client: Client, topics: tuple[str, ...], values: Mapping[str, Any], folder: Path) -> str:
     """What Spark is told. The end is looked up once and remembered: Spark alone would take the end anew at each start
     until its first batch, and lose what came in between. A partition that came later is read from its beginning."""
+    known = first_offsets(client, topics, values, folder)
+    return "earliest" if known is None else json.dumps(_filled(known, client.partitions(topics)))
+
+
+def first_offsets(client: Client, topics: tuple[str, ...], values: Mapping[str, Any], folder: Path) -> Offsets | None:
+    """Where this state directory has begun, by topic and partition; None for the beginning of all."""
     if values["auto.offset.reset"] != LATEST and not values["starting.offsets"]:
-        return "earliest"
+        return None
     file = folder / MEMORY
     if not file.exists():
         write_safely(file, json.dumps(_first(client, topics, values)))
     known: Offsets = json.loads(file.read_text("utf-8"))
-    return json.dumps(_filled(known, client.partitions(topics)))
+    return known
 
 
 def _first(client: Client, topics: tuple[str, ...], values: Mapping[str, Any]) -> Offsets:

@@ -15,11 +15,11 @@ from millpond.errors import Problem
 from millpond.kafka.address import address_of
 from millpond.kafka.client import connected
 from millpond.sources.topics.identity import Identity
-from millpond.sources.topics.looking import topics_there
+from millpond.sources.topics.looking import topics_found
 from millpond.sources.topics.reach import Reach
 from millpond.sources.topics.reading import reader_options
 from millpond.sources.topics.sizes import batch_size, committed_offsets
-from millpond.sources.topics.starting import starting_offsets
+from millpond.sources.topics.starting import first_offsets, starting_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,10 +49,13 @@ class KafkaStream:
 
     def require(self, spark: SparkSession) -> None:
         """Find the topics, or make them; MP501 when they are not there, MP506 when nobody answers."""
-        self._topics = topics_there(spark, self._address, self._spec.values)
+        values = self._spec.values
+        with connected(spark, self._address, values) as client:
+            self._topics = topics_found(client, self._address, values)
+            self._reach.note(client, self._topics, first_offsets(client, self._topics, values, self._folder) or {})
+        self._spark = spark
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        self._spark = spark
         options = reader_options(self._spec, self._topics)
         with connected(spark, self._address, self._spec.values) as client:
             self._identity.require(client.ids(self._topics), committed_offsets(self._checkpoint))
@@ -121,7 +124,8 @@ class KafkaStream:
 
     def status(self) -> SourceStatus:
         lag, away = self._reach.lag, self._reach.away
-        waited = max(0.0, time.time() - self._newest) if lag and self._newest is not None else None
+        oldest = self._reach.oldest
+        waited = max(0.0, time.time() - oldest) if lag and oldest is not None else None
         detail = f"{self._skipped} messages without a value" if self._skipped else ""
         return SourceStatus(
             "ready" if away is None else "retrying",
