@@ -29,6 +29,7 @@ def test_lag_is_what_is_not_in_the_tables_directly_after_a_restart_too(
     added = f"""
         CREATE STREAM fresh (id INT) FROM {orders.uri} WITH ('auto.offset.reset' = 'latest');
         INSERT INTO shares SELECT id FROM fresh;
+        CREATE TABLE unseen AS SELECT * FROM {topic().uri};
     """
     app = mp.App(sql=sql + added, state=tmp_path / "state", spark=spark)
     app.start()
@@ -39,5 +40,8 @@ def test_lag_is_what_is_not_in_the_tables_directly_after_a_restart_too(
     # The batch is undone by what divides by zero.
     assert behind.lag == 3
     assert AGE_S <= behind.lag_s < 2 * AGE_S
-    assert app.progress().sources[1].lag == 0
+    fresh, empty = app.progress().sources[1:]
+    assert fresh.lag == 0
+    # Nothing in it tells its columns.
+    assert (empty.state, empty.health, empty.lag) == ("waiting", "healthy", 0)
     app.stop()

@@ -34,6 +34,7 @@ def opening(folder: Path, clock: Clock, wait: str) -> Opening:
 def test_a_source_is_looked_for_at_its_pace_until_it_comes(tmp_path: Path) -> None:
     clock, source = Clock(), Source()
     found = opening(tmp_path, clock, "10s")
+    assert (found.status().state, found.status().health) == ("waiting", "healthy")
     assert found.attempt(source.open) is None
     assert (found.state, found.is_pending, found.status().health) == ("retrying", True, "not_found")
     clock.now += 1

@@ -96,7 +96,7 @@ def test_columns_of_empty_files_are_found_when_their_first_records_come(tmp_path
         assert states(app, "FLOWS") == {"events": "waiting"}
         (tmp_path / "late").mkdir()
         (tmp_path / "late/rates.jsonl").touch()
-        eventually(lambda: {r["name"]: r["state"] for r in app.query("SHOW SOURCES")}["rates.jsonl"] == "ready")
+        eventually(lambda: {r["name"]: r["state"] for r in app.query("SHOW SOURCES")}["rates.jsonl"] == "waiting")
         (tmp_path / "events.csv").write_text("a,b\n1,2\n")
         (tmp_path / "late/rates.jsonl").write_text('{"rate": 1.50}\n')
         app.wait_ready(BOUND_S)

@@ -14,8 +14,10 @@ from millpond.runtime.figures.meter import FIVE_MINUTES_S
 from millpond.runtime.figures.progress import (
     LOADING,
     MISSING,
+    READY,
     RETRYING,
     RUNNING,
+    WAITING,
     AppProgress,
     FlowProgress,
     LoadProgress,
@@ -134,6 +136,9 @@ def _status(user: Flow | Loader) -> SourceStatus:
     if user.reader is None:
         return user.opening.status()
     status = user.reader.status()
+    if user.source.columns is None and status.state == READY:
+        # There but empty: its columns are found when its first records come.
+        status = replace(status, state=WAITING)
     status = replace(status, retries=status.retries + user.opening.retries)
     return user.interruption.shown(status) if isinstance(user, Flow) else status
 

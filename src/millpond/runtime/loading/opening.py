@@ -10,7 +10,7 @@ from millpond.contracts.source import SourceStatus
 from millpond.errors import SourceError
 from millpond.plan.model import SourcePlan
 from millpond.registry import find
-from millpond.runtime.figures.progress import FAILED, MISSING, READY, RETRYING
+from millpond.runtime.figures.progress import FAILED, MISSING, READY, RETRYING, WAITING
 
 # What may be otherwise in a moment; a wrong login or configuration will not.
 WORTH_RETRYING = ("MP501", "MP506")
@@ -68,7 +68,9 @@ class Opening:
         return True
 
     def status(self) -> SourceStatus:
-        """How the source stands while it is not open."""
+        """How the source stands while it is not open; before the first look nothing is known to be wrong with it."""
+        if self.state == MISSING:
+            return SourceStatus(WAITING)
         code = self._error.code if self._error is not None else ""
         health = "disconnected" if code == "MP506" else "not_found"
         detail = self._error.problems[0].message if self._error is not None else ""
