@@ -182,7 +182,7 @@ class Flow:
     def _run_once(self) -> None:
         self.interruption.tries()
         try:
-            require_sinks(self._context, self.plan, self.writes)
+            require_sinks(self._context, self.plan, self.commits.locks)
             self.renew()
             if self.state == RUNNING:
                 self._start(once=True)
