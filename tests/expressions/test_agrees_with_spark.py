@@ -91,3 +91,13 @@ def test_every_settled_letter_changes_case_as_in_spark(judge: Any) -> None:
     judge.createDataFrame(rows).createOrReplaceTempView(VIEW)
     texts = ["upper(s)", "lower(s)", "initcap(s)", "lower(concat('A', s, 'B'))", "upper(concat('a', s, 'b'))"]
     assert disagreements(judge, texts, [ours(text, rows) for text in texts]) == []
+
+
+def test_bytes_that_are_no_text_become_the_text_that_spark_makes_of_them(spark: Any) -> None:
+    rows = [b"a", b"\xffa", b"\xe2\x82", b"\xe2\x82x", b"\xf0\x9f\x99\x82", b"\xed\xa0\x80", b"\xc0\xaf", b"", None]
+    drawn = pa.table({"b": pa.array(rows, pa.binary())})
+    frame = spark.createDataFrame([(row,) for row in rows], "b binary")
+    theirs = [row.text for row in frame.selectExpr("make_valid_utf8(CAST(b AS STRING)) AS text").collect()]
+    mine = ours("CAST(b AS STRING)", drawn)
+    assert mine.values is not None
+    assert mine.values.to_pylist() == theirs

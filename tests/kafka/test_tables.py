@@ -40,11 +40,23 @@ def test_a_primary_key_is_what_the_message_key_holds(topic: Callable[..., Any], 
     assert counts == {"n": 5, "why": "column 'id': the message key 'rubbish' is not INT"}
 
 
-def test_key_none_keeps_every_record(topic: Callable[..., Any], run: Callable[..., Any]) -> None:
+def test_key_none_keeps_every_record_and_a_key_that_values_lack_is_added(
+    topic: Callable[..., Any], run: Callable[..., Any]
+) -> None:
     users = topic()
-    users.send(("a", {"n": 1}), ("a", {"n": 2}), ("a", None))
-    sql = f"CREATE TABLE users AS SELECT * FROM {users.uri} WITH ('key' = 'none');"
-    assert run(sql, "SELECT n FROM users ORDER BY n") == [{"n": 1}, {"n": 2}]
+    users.send(("a", {"n": 1}), ("a", {"n": 2}), ("a", None), (b"\xffb", {"n": 3}), ("c", {"n": 4}))
+    sql = f"""
+        CREATE TABLE users AS SELECT CAST(_key AS STRING) AS text, n FROM {users.uri} WITH ('key' = 'none');
+        CREATE TABLE held PRIMARY KEY (id) AS SELECT * FROM {users.uri};
+    """
+    ask = "SELECT 'users' AS t, text, n FROM users UNION ALL SELECT 'held', id, n FROM held ORDER BY t, n"
+    assert [tuple(row.values()) for row in run(sql, ask)] == [
+        ("held", "c", 4),
+        ("users", "a", 1),
+        ("users", "a", 2),
+        ("users", "\ufffdb", 3),
+        ("users", "c", 4),
+    ]
 
 
 def test_what_a_derived_stream_or_a_join_makes_of_a_message_goes_with_it(

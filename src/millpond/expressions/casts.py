@@ -219,10 +219,11 @@ def _decimal_to_text(array: pa.Array, target: pa.DataType) -> Converted:
 
 
 def _binary_to_text(array: pa.Array, target: pa.DataType) -> Converted:
+    """What is not UTF-8 becomes the character that stands for it, as make_valid_utf8 of Spark has it."""
     try:
         return array.cast(target), None
-    except pa.ArrowInvalid as error:
-        raise NotCompilable("bytes that are not UTF-8") from error
+    except pa.ArrowInvalid:
+        return pa.array([None if v is None else v.decode("utf-8", "replace") for v in array.to_pylist()], target), None
 
 
 def _date_to_text(array: pa.Array, _: pa.DataType) -> Converted:

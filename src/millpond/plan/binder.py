@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millpond.errors import Place
@@ -16,9 +17,10 @@ from millpond.plan.from_clause import bind_from, bind_generators
 from millpond.plan.functions import has_aggregate
 from millpond.plan.outputs import as_projection, expand_star, is_star, output_of
 from millpond.plan.scope import Scope
-from millpond.plan.typed import with_type
+from millpond.plan.typed import type_of, with_type
 from millpond.schema import Schema
 from millpond.sql import nodes
+from millpond.sql.generator import OF_BYTES
 
 # Marks what has been reported already, for checks that would only repeat it.
 WRONG = "mp_wrong"
@@ -227,7 +229,12 @@ class Binder:
         for node in list(expr.walk(bfs=False, prune=lambda n: isinstance(n, exp.Query))):
             if isinstance(node, exp.Query):
                 self.bind_subquery(node, names.scope)
-        return bind_expression(expr, names)
+        bound = bind_expression(expr, names)
+        for cast in bound.find_all(exp.Cast):
+            of = type_of(cast.this) if cast.to.is_type(*exp.DataType.TEXT_TYPES) else None
+            if of is not None and pa.types.is_binary(of):
+                cast.meta[OF_BYTES] = True
+        return bound
 
 
 def _put_in(name: str, bound: BoundQuery, names: list[str]) -> Relation:

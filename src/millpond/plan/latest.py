@@ -9,10 +9,13 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.contracts.source import IDENTITY, Mode
-from millpond.plan.bound import BoundQuery, Output
+from millpond.plan.bound import BoundQuery, Output, Spot
+from millpond.plan.columns import Relations
 from millpond.plan.context import Context
 from millpond.plan.model import BATCH
+from millpond.plan.outputs import is_star
 from millpond.schema import Column, Schema
+from millpond.sql import nodes
 
 NONE = ("none",)
 # Clauses after which a row is no longer one message.
@@ -54,6 +57,40 @@ def message_key(bound: BoundQuery, key: tuple[str, ...], context: Context) -> Me
         context.sources.hold_key(source, tuple(behind[name] for name in key))
     held = columns or (IDENTITY,)
     return MessageKey(held, tuple(behind.get(c, c) for c in held), not plain)
+
+
+def hold_written_key(key: tuple[str, ...], query: exp.Query, relations: Relations, context: Context) -> None:
+    """Called before the query of a table is bound: the column that is written as its key is what the message key holds,
+    where the values of the messages lack it and nothing else is said of their keys."""
+    topic = _only_uri(query)
+    held = _held_column(key[0], query) if len(key) == 1 else None
+    if topic is None or held is None:
+        return
+    opened = [context.sources[d] for d in relations.of_node(topic, Spot.FROM, False).drivers if d in context.sources]
+    if len(opened) != 1 or opened[0].plugin.table_mode is not Mode.CHANGES:
+        return
+    plan, values = opened[0].plan, opened[0].plan.spec.values
+    if plan.columns is not None and held not in plan.columns and not values["key"] and values["key.format"] == "raw":
+        context.sources.hold_key(plan.id, (held,))
+
+
+def _only_uri(query: exp.Query) -> exp.Table | None:
+    """The URI of a query that picks columns and rows of it alone."""
+    if not isinstance(query, exp.Select) or any(query.args.get(clause) for clause in (*_OTHER, *_JOINING)):
+        return None
+    source = query.args.get("from_")
+    found = source.this if source is not None else None
+    return found if isinstance(found, exp.Table) and isinstance(found.this, nodes.Uri) else None
+
+
+def _held_column(name: str, query: exp.Query) -> str | None:
+    """The column of the source that an output of this name is."""
+    for output in query.expressions:
+        if is_star(output):
+            return name
+        if output.alias_or_name.lower() == name.lower():
+            return str(output.unalias().name) if isinstance(output.unalias(), exp.Column) else None
+    return None
 
 
 def _reads_messages(bound: BoundQuery, context: Context) -> bool:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from millpond import registry
 from millpond.contracts.source import Found, SourcePlugin, SourceSpec
 from millpond.errors import MillpondError, Place
@@ -17,7 +19,7 @@ from millpond.options import Option, complete, find_option, useless
 from millpond.plan.findings import Findings
 from millpond.plan.model import SourcePlan
 from millpond.redact import redact
-from millpond.schema import Schema
+from millpond.schema import Column, Schema
 from millpond.settings import Settings
 from millpond.sql.statements import OptionEntry, Watermark
 from millpond.suggest import did_you_mean
@@ -100,11 +102,15 @@ class Sources:
             self._opened[id_] = self._make(id_, uri, plugin, values, request)
         return self._opened[id_]
 
-    def hold_key(self, id_: str, columns: tuple[str, ...]) -> None:
-        """The message key holds these columns, because a table is kept by them."""
+    def hold_key(self, id_: str, names: tuple[str, ...]) -> None:
+        """The message key holds these columns, because a table is kept by them; what values lack is added."""
         opened = self._opened[id_]
-        spec = replace(opened.plan.spec, values={**opened.plan.spec.values, "key": columns})
-        self._opened[id_] = replace(opened, plan=replace(opened.plan, spec=spec))
+        found = opened.plan.columns
+        if found is not None:
+            added = [Column(name, pa.string()) for name in names if name not in found]
+            found = Schema.of([*added, *found])
+        spec = replace(opened.plan.spec, values={**opened.plan.spec.values, "key": names}, columns=found)
+        self._opened[id_] = replace(opened, plan=replace(opened.plan, spec=spec, columns=found))
 
     def _values(self, uri: Uri, plugin: SourcePlugin, request: SourceRequest) -> dict[str, Any]:
         given = self._parameters(uri, plugin, request)

@@ -21,7 +21,7 @@ from millpond.plan.catalog import Relation, RelationKind
 from millpond.plan.context import Context, Planned
 from millpond.plan.declared import declared_schema
 from millpond.plan.keys import key_of_query
-from millpond.plan.latest import MessageKey, message_key, with_identity
+from millpond.plan.latest import MessageKey, hold_written_key, message_key, with_identity
 from millpond.plan.meaning import meaning
 from millpond.plan.model import BATCH, StepKind, TableKind, TablePlan
 from millpond.plan.naming import name_outputs
@@ -146,7 +146,9 @@ def _indexes(statement: CreateTable, schema: Schema, context: Context) -> tuple[
 
 def _as_select(statement: CreateTable, tree: exp.Query, context: Context) -> Relation:
     clauses = read_clauses(statement, tree, context.catalog, context.findings)
-    bound = Binder(context.findings, StatementRelations(context, clauses, defines_table=True)).bind(tree)
+    relations = StatementRelations(context, clauses, defines_table=True)
+    hold_written_key(tuple(n.text for n in statement.key), tree, relations, context)
+    bound = Binder(context.findings, relations).bind(tree)
     bound = name_outputs(bound, f"table '{statement.name}'", context.findings)
     key, null_keys = key_of_query(statement, bound, context)
     schema = Schema(()) if bound.schema is None else _keyed(bound.schema, key, null_keys)

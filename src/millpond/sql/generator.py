@@ -14,6 +14,9 @@ from millpond.sql.words import KEYWORDS
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
+# Marks a cast of bytes to text.
+OF_BYTES = "mp_of_bytes"
+
 # sqlglot changes these on the way out, for Sparks that could not do what Spark can now.
 _REWRITTEN = (exp.Select, exp.Table, exp.WithinGroup)
 
@@ -43,7 +46,11 @@ class SparkText(SparkGenerator):
     def cast_sql(self, expression: exp.Cast, safe_prefix: str | None = None) -> str:
         suffix = expression.meta.get("suffix")
         # 128Y with a minus before it is a number; as a cast it would overflow before the minus came.
-        return f"{expression.this.name}{suffix}" if suffix else super().cast_sql(expression, safe_prefix)
+        if suffix:
+            return f"{expression.this.name}{suffix}"
+        # Spark takes any bytes for text; nobody could read a table that holds such a text.
+        text = super().cast_sql(expression, safe_prefix)
+        return f"make_valid_utf8({text})" if expression.meta.get(OF_BYTES) else text
 
 
 def _window(generator: SparkText, node: nodes.Window) -> str:
