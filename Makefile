@@ -8,6 +8,8 @@ SHELL := /bin/bash
 BIN := .venv/bin
 READY := .venv/.ready
 JARS := .venv/.jars
+# The tests of `make check`, which `make test` does not run a second time.
+STYLE := tests/test_layers.py tests/test_style.py
 
 help:  ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,14 +19,14 @@ demo: system $(READY)  ## Run the trading demo for about half a minute
 
 test: check $(JARS)  ## Check the code, then run every test
 	@echo "== tests"
-	@$(BIN)/python -m pytest -n 2 --durations=10
+	@$(BIN)/python -m pytest -n 2 --durations=10 $(STYLE:%=--ignore=%)
 
 check: system $(READY)  ## Lint, format, types, layers and style: no Spark, under a minute
 	@echo "== ruff";    $(BIN)/ruff check .
 	@echo "== format";  $(BIN)/ruff format --check .
 	@echo "== types";   $(BIN)/mypy --strict
 	@echo "== layers";  $(BIN)/lint-imports
-	@echo "== imports and style"; $(BIN)/python -m pytest tests/test_layers.py tests/test_style.py
+	@echo "== imports and style"; $(BIN)/python -m pytest $(STYLE)
 
 bench: system $(READY)  ## Run the benchmarks and print their figures
 	@for file in bench/check.py bench/tables.py bench/flows.py bench/sources.py; do echo "== $$file"; $(BIN)/python "$$file"; done
