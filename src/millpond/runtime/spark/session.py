@@ -59,7 +59,7 @@ QUIET_CONF = {
 }
 
 
-LOOK_MS_PER_FLOW, LOOK_MS_MIN, LOOK_MS_MAX = 4, 10, 250
+LOOK_MS_PER_FLOW, LOOK_MS_MIN, LOOK_MS_MAX = 4, 20, 250
 
 
 def build_session(
