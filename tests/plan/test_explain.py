@@ -4,7 +4,8 @@ import json
 
 from tests.plan.planning import HEAD, plan_of
 
-from millpond.plan.explain import explain_json, explain_text
+from millpond.plan.explain import explain_text
+from millpond.plan.explain_json import explain_json
 
 TEXT = f"""{HEAD}
 CREATE TABLE v AS SELECT u.tier, SUM(t.n) AS n FROM totals t JOIN users u ON u.user_id = t.user_id GROUP BY u.tier;

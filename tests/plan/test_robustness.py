@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.plan.planning import HEAD, plan_of
 from tests.plan.test_examples import CHANGES, QUERIES, STREAMS, TABLES
 
-from millpond.plan.explain import explain_json, explain_text
+from millpond.plan.explain import explain_text
+from millpond.plan.explain_json import explain_json
 
 TOKENS = re.compile(r"'[^']*'|\w+|[^\w\s]")
 STATEMENTS = [*CHANGES, *QUERIES, *TABLES.split(";\n"), *STREAMS.split(";\n")]

@@ -28,7 +28,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: Arguments) -> int:
     # As heavy as the parser, so not for `--help`.
-    from millpond.plan.explain import explain_json, explain_text
+    from millpond.plan.explain import explain_text
+    from millpond.plan.explain_json import explain_json
 
     plan = plan_of(arguments)
     if plan.errors:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from millpond.expressions.coercion import BOOLEAN, FLOATS
 from millpond.expressions.failures import NotCompilable
-from millpond.expressions.frames import Datum, Frame, Node, as_array, false_rows, run_on, true_rows, valid_rows
+from millpond.expressions.frames import Datum, Frame, Mask, Node, as_array, false_rows, run_on, true_rows, valid_rows
 from millpond.expressions.kernels import Kernel, Run, Site, SpecialForm, simple
 
 FALSE, TRUE, NULL = (pa.scalar(v, BOOLEAN) for v in (False, True, None))
@@ -109,30 +109,21 @@ def _not_null(value: Datum) -> Datum:
     return pc.is_valid(value)
 
 
-def _and(nodes: Sequence[Node], _: Site) -> Callable[[Frame], Datum]:
-    left, right = nodes
+def _logical(combine: Run, settled: Callable[[Datum, int], Mask]) -> SpecialForm:
+    """AND or OR: a right side that may fail is asked only for the rows that the left one has not settled."""
 
-    def run(frame: Frame) -> Datum:
-        first = left.run(frame)
-        if not right.fallible:
-            return pc.and_kleene(first, right.run(frame))
-        second = run_on(right, frame, ~false_rows(first, frame.length))
-        return pc.and_kleene(first, second)
+    def build(nodes: Sequence[Node], _: Site) -> Callable[[Frame], Datum]:
+        left, right = nodes
 
-    return run
+        def run(frame: Frame) -> Datum:
+            first = left.run(frame)
+            if not right.fallible:
+                return combine(first, right.run(frame))
+            return combine(first, run_on(right, frame, ~settled(first, frame.length)))
 
+        return run
 
-def _or(nodes: Sequence[Node], _: Site) -> Callable[[Frame], Datum]:
-    left, right = nodes
-
-    def run(frame: Frame) -> Datum:
-        first = left.run(frame)
-        if not right.fallible:
-            return pc.or_kleene(first, right.run(frame))
-        second = run_on(right, frame, ~true_rows(first, frame.length))
-        return pc.or_kleene(first, second)
-
-    return run
+    return SpecialForm(build)
 
 
 KERNELS: dict[str, Any] = {
@@ -141,7 +132,7 @@ KERNELS: dict[str, Any] = {
     "is_null": simple(pc.is_null),
     "isnotnull": simple(_not_null),
     "not": simple(pc.invert),
-    "and": SpecialForm(_and),
-    "or": SpecialForm(_or),
+    "and": _logical(pc.and_kleene, false_rows),
+    "or": _logical(pc.or_kleene, true_rows),
     "in": SpecialForm(_in),
 }

@@ -1,0 +1,106 @@
+"""The plan told to programs, as JSON; never with a secret in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from millpond.contracts.source import without_identity
+from millpond.plan.model import Access, FlowPlan, OneShot, Plan, SinkPlan, SourcePlan, Step, TablePlan
+from millpond.schema import Schema, type_name
+
+
+def explain_json(plan: Plan) -> dict[str, Any]:
+    """The plan for programs."""
+    return {
+        "name": plan.name,
+        "sources": [_source_json(s) for s in plan.sources],
+        "streams": [
+            {"name": s.name, "source": s.source, "derived": s.derived, "columns": _columns_json(s.columns)}
+            for s in plan.streams
+        ],
+        "tables": [_table_json(t) for t in plan.tables],
+        "flows": [_flow_json(f) for f in plan.flows],
+        "changes": [{"id": c.id, "table": c.table, **_step_json(c.step)} for c in plan.changes],
+        "one_shots": [_shot_json(s) for s in plan.one_shots],
+        "sinks": [_sink_json(s) for s in plan.sinks],
+        "problems": [p.as_json() for p in plan.problems],
+    }
+
+
+def _columns_json(schema: Schema | None) -> list[dict[str, Any]] | None:
+    if schema is None:
+        return None
+    return [{"name": c.name, "type": type_name(c.type), "nullable": c.nullable} for c in schema]
+
+
+def _source_json(source: SourcePlan) -> dict[str, Any]:
+    return {
+        "id": source.id,
+        "name": source.name,
+        "type": source.type,
+        "mode": str(source.mode),
+        "uri": source.spec.shown,
+        "declared": source.declared,
+        "columns": _columns_json(source.columns),
+    }
+
+
+def _table_json(table: TablePlan) -> dict[str, Any]:
+    return {
+        "name": table.name,
+        "kind": str(table.kind),
+        "backend": table.spec.backend,
+        "key": list(without_identity(table.spec.schema).key),
+        "columns": _columns_json(without_identity(table.spec.schema)),
+        "indexes": [list(i) for i in table.spec.indexes],
+        "source": table.source,
+        "watch": table.watch,
+        "refresh": table.refresh or None,
+        "reads": _reads_json(table.reads),
+        "hidden": table.spec.hidden,
+    }
+
+
+def _reads_json(reads: Iterable[Access]) -> list[dict[str, str]]:
+    return [{"table": a.table, "how": str(a.how), "reason": a.reason} for a in reads]
+
+
+def _flow_json(flow: FlowPlan) -> dict[str, Any]:
+    return {
+        "id": flow.id,
+        "name": flow.name,
+        "source": flow.source,
+        "joined": list(flow.joined),
+        "watermark": str(flow.watermark.column) if flow.watermark else None,
+        "statements": [_step_json(s) for s in flow.steps],
+    }
+
+
+def _step_json(step: Step) -> dict[str, Any]:
+    return {
+        "line": step.place.line,
+        "kind": str(step.kind),
+        "target": step.target,
+        "columns": _columns_json(step.schema),
+        "groups": list(step.aggregate.groups) if step.aggregate else None,
+        "keeps": dict(step.aggregate.texts()) if step.aggregate else None,
+        "reads": _reads_json(step.reads),
+    }
+
+
+def _shot_json(shot: OneShot) -> dict[str, Any]:
+    return {
+        "id": shot.id,
+        "line": shot.place.line,
+        "kind": type(shot.statement).__name__.lower(),
+        "late": shot.late,
+        "repeat": shot.repeat,
+        "transaction": shot.transaction,
+        "sink": shot.sink,
+        "reads": _reads_json(shot.reads),
+    }
+
+
+def _sink_json(sink: SinkPlan) -> dict[str, Any]:
+    return {"id": sink.id, "type": sink.type, "uri": sink.spec.shown, "guarantee": sink.guarantee}
