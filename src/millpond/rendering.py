@@ -38,8 +38,12 @@ def csv_lines(table: pa.Table | pa.RecordBatch) -> Iterator[str]:
     """A header and one line per row; NULL is nothing between the commas, the empty string is a pair of quotes."""
     yield ",".join(map(_csv_field, table.schema.names))
     for batch in _batches(table):
-        columns = [[_csv_field(text) for text in plain_texts(column)] for column in batch.columns]
-        yield from map(",".join, zip(*columns, strict=True))
+        yield from map(",".join, zip(*map(csv_texts, batch.columns), strict=True))
+
+
+def csv_texts(column: pa.Array) -> list[str]:
+    """Each value of a column between two commas."""
+    return [_csv_field(text) for text in plain_texts(column)]
 
 
 def text_lines(table: pa.Table | pa.RecordBatch) -> Iterator[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from millpond.rendering import csv_lines
+from millpond.sinks.csv_text import csv_blocks
 from millpond.sinks.json_text import json_blocks
 
 
@@ -21,10 +21,7 @@ def write_rows(rows: pa.Table, folder: Path, format_: str) -> tuple[int, list[Pa
         import pyarrow.parquet as pq
 
         pq.write_table(rows, file)
-    elif format_ == "csv":
-        with file.open("w", encoding="utf-8", newline="") as text:
-            text.writelines(f"{line}\n" for line in csv_lines(rows))
     else:
         with file.open("wb") as data:
-            data.writelines(json_blocks(rows))
+            data.writelines(csv_blocks(rows) if format_ == "csv" else json_blocks(rows))
     return rows.num_rows, [file]

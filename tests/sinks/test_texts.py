@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.rendering import json_lines
+from millpond.rendering import csv_lines, json_lines
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ
+from millpond.sinks.csv_text import csv_blocks
 from millpond.sinks.json_text import json_blocks
 
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -48,6 +49,19 @@ def test_columns_give_the_same_lines(type_: pa.DataType) -> None:
         rows = pa.table({"a": pa.array(values, type_), "n": pa.array(range(len(values)))})
         wanted = [read(line) for line in json_lines(rows, exact_numbers=True)]
         assert [read(line) for line in text(rows).split("\n")[:-1]] == wanted
+
+    check()
+
+
+@pytest.mark.parametrize("type_", VALUES, ids=str)
+def test_columns_give_the_same_lines_of_csv(type_: pa.DataType) -> None:
+    @given(st.lists(st.none() | VALUES[type_], min_size=1, max_size=8))
+    def check(values: list[Any]) -> None:
+        rows = pa.table(
+            {"a, b": pa.array(values, type_), "n": pa.array(range(len(values))), "z": pa.array(values, type_)}
+        )
+        wanted = "".join(f"{line}\n" for line in csv_lines(rows))
+        assert b"".join(bytes(block) for block in csv_blocks(rows)).decode() == wanted
 
     check()
 
