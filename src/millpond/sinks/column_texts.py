@@ -1,5 +1,7 @@
-"""Columns as texts: by Arrow, many values at once, which holds up no other thread; what it would write otherwise than
-`millpond.rendering` does is left to that."""
+"""Columns as texts, by Arrow: many values at once, and no other thread held up.
+
+What Arrow would write otherwise than `millpond.rendering` does is left to that.
+"""
 
 from __future__ import annotations
 
