@@ -22,20 +22,26 @@ def use_own_local_files(session: SparkSession) -> None:
     """Let this JVM make local files by our class; where it cannot be had, files are made as before, only slower."""
     jvm: Any = session._jvm
     usual = session.sparkContext._jsc.hadoopConfiguration()
+    file_systems, root = jvm.org.apache.hadoop.fs.FileSystem, jvm.java.net.URI(ROOT)
     try:
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-        compiler.cook(files(__package__).joinpath(SOURCE).read_text())
-        ours = jvm.org.apache.hadoop.conf.Configuration(usual)
-        ours.setClassLoader(compiler.getClassLoader())
-        ours.set("fs.file.impl", NAME)
-        _replace(jvm.org.apache.hadoop.fs.FileSystem, jvm.java.net.URI(ROOT), usual, ours)
+        kept = file_systems.get(root, usual)
+        if kept.getClass().getName() == NAME:
+            return
+        ours = _configured(jvm, usual)
+        # Hadoop keeps one file system for each scheme: it forgets one that is closed, and keeps the next one asked for.
+        kept.close()
+        file_systems.get(root, ours)
     except Py4JError:
         return
 
 
-def _replace(file_systems: Any, root: Any, usual: Any, ours: Any) -> None:
-    """Hadoop keeps one file system for each scheme: it forgets the one that is closed, and keeps the next one that it
-    is asked for. The configuration that executors get is left alone: they do not have the class."""
-    file_systems.get(root, usual).close()
-    file_systems.get(root, ours)
+def _configured(jvm: Any, usual: Any) -> Any:
+    """A configuration that names our class and finds it. The usual one, which goes to executors, is left alone: they do
+    not have the class."""
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.cook(files(__package__).joinpath(SOURCE).read_text())
+    ours = jvm.org.apache.hadoop.conf.Configuration(usual)
+    ours.setClassLoader(compiler.getClassLoader())
+    ours.set("fs.file.impl", NAME)
+    return ours
