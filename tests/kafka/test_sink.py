@@ -1,5 +1,6 @@
 """Kafka as a sink, read by a consumer that is not ours."""
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -60,3 +61,19 @@ def test_a_broker_that_is_not_there_is_told_as_the_sinks(topic: Callable[..., An
     assert app.progress().sources[0].health == "healthy"
     app.stop()
     started.join()
+
+
+def test_many_rows_without_keys_are_sent_by_several_tasks_and_each_partition_has_its_own_in_order(
+    topic: Callable[..., Any], run: Callable[..., Any]
+) -> None:
+    out, count = topic(3), 120_000
+    run(f"INSERT INTO {out.uri} SELECT seq FROM 'generate://?rows={count}';")
+    found: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    marks = set()
+    for message in out.read():
+        number = json.loads(message.value())["seq"]
+        found[message.partition()].append(number)
+        marks.add(dict(message.headers())["millpond.row"])
+    assert all(numbers == sorted(numbers) and len(numbers) > count // 10 for numbers in found.values())
+    assert sorted(n for numbers in found.values() for n in numbers) == list(range(count))
+    assert len(marks) == count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -51,9 +51,10 @@ class Sink(Protocol):
         """Called before a flow that writes here begins, and again whenever it begins anew: raises SinkError MP601 when
         nothing can be written here, MP602 when it cannot be reached. `spark` starts the session. Never waits."""
 
-    def prepare(self, rows: pa.Table) -> pa.Table:
+    def prepare(self, rows: pa.Table) -> Sequence[pa.Table]:
         """Called before `stage` with rows that are on the driver, where the sink wants a DataFrame: it may do there
-        what Spark does more slowly. What it returns goes to Spark, in its order, and then to `stage`."""
+        what Spark does more slowly. What it returns goes to Spark, each part to a task of its own and in its order,
+        and then to `stage`."""
 
     def stage(self, rows: Any, mark: Mark) -> dict[str, Any] | None:
         """Called before the commit, once per batch in which the statement has a result (an empty one too). `rows` has

@@ -14,6 +14,7 @@ from millpond.kafka import avro
 from millpond.kafka.avro import Encoder
 from millpond.kafka.counting import counted
 from millpond.sinks.avro import encoded, key_schema, record_schema
+from millpond.sinks.dealing import PARTITION, ROW
 from millpond.sinks.prepared import KEY, VALUE
 from millpond.sinks.shaping import Parts, parts_of
 from millpond.sinks.writing import as_text, json_options, quoted
@@ -37,15 +38,16 @@ class Shape:
 def send(rows: DataFrame, shape: Shape, mark: Mark, producer: dict[str, str]) -> int:
     """Send every row; returns how many there were."""
     schema, observed = rows.schema, Observation()
-    if rows.columns == [KEY, VALUE]:
+    if rows.columns[:2] == [KEY, VALUE]:
         parts, key, value = Parts([], [], []), F.col(KEY), F.col(VALUE)
     else:
         parts = parts_of(shape.spec.values, rows.columns)
         key, value = key_and_value(schema, shape, parts)
-    numbered = rows.select("*", F.monotonically_increasing_id().alias("_mp_row"))
-    messages = numbered.select(
-        key.alias("key"), value.alias("value"), _headers(parts.headers, schema, mark).alias("headers")
-    ).observe(observed, F.count(F.lit(1)).alias("rows"))
+    is_dealt = PARTITION in rows.columns
+    numbered = rows if is_dealt else rows.select("*", F.monotonically_increasing_id().cast("string").alias(ROW))
+    headers, place = _headers(parts.headers, schema, mark), [F.col(PARTITION).alias("partition")] if is_dealt else []
+    messages = numbered.select(key.alias("key"), value.alias("value"), headers.alias("headers"), *place)
+    messages = messages.observe(observed, F.count(F.lit(1)).alias("rows"))
     # By default Spark writes to Kafka in an old way, in which nothing is counted.
     rows.sparkSession.conf.set("spark.sql.sources.useV1SourceList", "avro,csv,json,orc,parquet,text")
     messages.write.mode("append").format("kafka").options(**producer, includeHeaders="true").save()
@@ -96,7 +98,7 @@ def _bytes(name: str, schema: StructType) -> Column:
 
 def _headers(names: list[str], schema: StructType, mark: Mark) -> Column:
     """The user's headers, then the marks by which a reader tells a message that was sent twice."""
-    row = F.concat(F.lit(f"{mark.statement}-"), F.col("_mp_row").cast("string"))
+    row = F.concat(F.lit(f"{mark.statement}-".encode()), F.col(ROW).cast("binary"))
     marks = {"millpond.flow": F.lit(mark.flow), "millpond.batch": F.lit(str(mark.batch)), "millpond.row": row}
     own = [F.struct(F.lit(n).alias("key"), _bytes(n, schema).alias("value")) for n in names]
     ours = [F.struct(F.lit(n).alias("key"), v.cast("binary").alias("value")) for n, v in marks.items()]

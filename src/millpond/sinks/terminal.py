@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import pyarrow as pa
@@ -35,8 +35,8 @@ class TerminalSink:
     def require(self, spark: Callable[[], SparkSession]) -> None:
         """What prints needs nothing."""
 
-    def prepare(self, rows: pa.Table) -> pa.Table:
-        return rows
+    def prepare(self, rows: pa.Table) -> Sequence[pa.Table]:
+        return [rows]
 
     def stage(self, rows: DataFrame | pa.Table, mark: Mark) -> dict[str, Any] | None:
         table = rows if isinstance(rows, pa.Table) else rows.toArrow()

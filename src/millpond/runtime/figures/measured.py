@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ class MeasuredSink:
     def require(self, spark: Callable[[], SparkSession]) -> None:
         self._sink.require(spark)
 
-    def prepare(self, rows: pa.Table) -> pa.Table:
+    def prepare(self, rows: pa.Table) -> Sequence[pa.Table]:
         return self._sink.prepare(rows)
 
     def stage(self, rows: Any, mark: Mark) -> dict[str, Any] | None:

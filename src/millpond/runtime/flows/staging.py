@@ -31,6 +31,7 @@ def require_sinks(context: Context, flow: FlowPlan, written: Iterable[str]) -> N
 def stage_rows(work: Work, target: str, rows: Relation, mark: Mark) -> dict[str, Any] | None:
     """What the sink wants written into the commit record, if it does."""
     sink = work.context.sinks[target]
-    if sink.takes_arrow:
+    if sink.takes_arrow or not isinstance(rows, pa.Table):
         return sink.stage(rows, mark)
-    return sink.stage(work.in_spark(sink.prepare(rows) if isinstance(rows, pa.Table) else rows), mark)
+    parts = sink.prepare(rows)
+    return sink.stage(work.in_spark(parts[0]) if len(parts) == 1 else work.views.in_parts(parts), mark)

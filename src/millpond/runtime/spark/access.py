@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -46,6 +46,13 @@ class Exchange:
         """Rows of no table, needed for one batch: the files of earlier ones go."""
         if rows.num_rows <= ROWS_DIRECT_MAX:
             return arrow_frame(session, rows)
+        return session.read.parquet(f"file://{self._passing_file(rows)}")
+
+    def parts(self, session: SparkSession, parts: Sequence[pa.Table]) -> DataFrame:
+        """The same, of several parts: each is a file of one row group, which Spark never takes apart."""
+        return session.read.parquet(*(f"file://{self._passing_file(part)}" for part in parts))
+
+    def _passing_file(self, rows: pa.Table) -> Path:
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._lock:
             mine = self._passing.setdefault(threading.get_ident(), deque())
@@ -54,7 +61,7 @@ class Exchange:
             if len(mine) > PASSING_KEPT:
                 mine.popleft().unlink(missing_ok=True)
         pq.write_table(rows, path, compression="none", use_dictionary=False, write_statistics=False)
-        return session.read.parquet(f"file://{path}")
+        return path
 
     def _file(self, table: ReadTable) -> Path:
         with self._lock:
@@ -110,6 +117,10 @@ class Views:
         if relation.num_rows > ROWS_DIRECT_MAX:
             return self._exchange.rows(self.session, relation)
         return arrow_frame(self.session, relation).coalesce(1)
+
+    def in_parts(self, parts: Sequence[pa.Table]) -> DataFrame:
+        """Rows of the driver in several pieces, each of which keeps its order."""
+        return self._exchange.parts(self.session, parts)
 
     def _name(self, name: str) -> str:
         return f"{self._prefix}_{_plain(name.lower())}"
