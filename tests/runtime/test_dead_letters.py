@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import millpond as mp
+from millpond.cli.main import main
 from millpond.errors import MillpondError
 
 pytestmark = pytest.mark.spark
@@ -106,6 +107,18 @@ def test_records_from_python_are_kept_and_sent_again_while_the_app_runs(make: An
         app.replay_dead_letters(repair="replace(CAST(raw AS STRING), ': 0', ': 2')")
         assert app.table("rates").to_arrow().to_pylist() == [{"id": 3, "rate": pytest.approx(3.5)}]
         assert column(app, "seen", "n") == [1]
+
+
+def test_the_command_sends_chosen_letters_of_a_running_app_again(make: Any, tmp_path: Path, capsys: Any) -> None:
+    with make("memory://events") as app:
+        app.feed("memory://events").send([{"id": n, "quantity": 9, "per": 0} for n in (5, 6)])
+        wait_for(lambda: len(app.table("dead_letters")) == 2)
+        chosen = ["--where", """CAST(raw AS STRING) LIKE '%"id": 5%'""", "--state", str(tmp_path / "state")]
+        repaired = ["--repair", "replace(CAST(raw AS STRING), ': 0', ': 3')"]
+        assert main(["dead-letters", "replay", *chosen, *repaired]) == 0
+        assert capsys.readouterr().out == "1 record sent again, 0 refused again.\n"
+        assert column(app, "rates", "id") == [5]
+        assert letters(app) == {"MP701": '{"id": 6, "quantity": 9, "per": 0}'}
 
 
 def test_the_oldest_letters_go_when_there_are_too_many(make: Any) -> None:
