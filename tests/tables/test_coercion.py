@@ -12,7 +12,8 @@ import pytest
 
 from millpond.errors import ConstraintError
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ, Column
-from millpond.tables.coercion import cast_array, to_array
+from millpond.tables.casting import cast_array
+from millpond.tables.coercion import to_array
 
 D = Decimal
 NOON = dt.datetime(2026, 5, 6, 12, 0, 0, 1, dt.UTC)

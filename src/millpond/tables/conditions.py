@@ -20,7 +20,7 @@ from millpond.plan.functions import has_aggregate
 from millpond.schema import Column, Schema
 from millpond.sql.parser import parse_expression
 from millpond.suggest import did_you_mean
-from millpond.tables.coercion import cast_array
+from millpond.tables.casting import cast_array
 
 # Texts kept parsed, least recently used out; expressions kept compiled for each table, oldest out.
 _PARSED_MAX = 1024

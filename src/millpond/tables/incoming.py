@@ -14,7 +14,8 @@ from millpond.contracts.table import Rows
 from millpond.errors import BindError, TableError
 from millpond.schema import Schema
 from millpond.suggest import did_you_mean
-from millpond.tables.coercion import cast_array, to_array
+from millpond.tables.casting import cast_array
+from millpond.tables.coercion import to_array
 from millpond.tables.index import Ids
 
 

@@ -14,7 +14,8 @@ from millpond.expressions.nested_parameters import has_nested, written_out
 from millpond.schema import Column, Schema
 from millpond.suggest import did_you_mean
 from millpond.tables import selection
-from millpond.tables.coercion import cast_array, exact_array, may_round, to_array, unmatched
+from millpond.tables.casting import cast_array, may_round
+from millpond.tables.coercion import exact_array, to_array, unmatched
 from millpond.tables.conditions import Condition, Evaluator, as_condition
 from millpond.tables.draft import State
 from millpond.tables.index import Ids, distinct

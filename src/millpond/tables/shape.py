@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ, Column, Schema
-from millpond.tables.coercion import EXACT
+from millpond.tables.conversion import EXACT
 from millpond.tables.keys import OneKey
 
 Row = tuple[Any, ...]

@@ -14,7 +14,8 @@ from millpond.contracts.table import Keys as KeysGiven
 from millpond.contracts.table import Rows
 from millpond.errors import ConstraintError, TableError
 from millpond.tables import selection
-from millpond.tables.coercion import cast_array, to_array
+from millpond.tables.casting import cast_array
+from millpond.tables.coercion import to_array
 from millpond.tables.differences import difference
 from millpond.tables.draft import Draft
 from millpond.tables.incoming import Incoming, incoming
