@@ -44,3 +44,10 @@ def test_no_secret_is_told() -> None:
     )
     told = explain_text(plan) + json.dumps(explain_json(plan)) + repr(plan) + "".join(str(p) for p in plan.problems)
     assert secret not in told
+
+
+def test_a_key_is_known_before_the_columns_are() -> None:
+    kept = "CREATE TABLE users PRIMARY KEY (user_id) AS SELECT * FROM kafka://users;"
+    joined = "SELECT o.*, u.* FROM orders o JOIN users u ON u.user_id = o.user_id;"
+    plan = plan_of(f"CREATE STREAM orders FROM kafka://orders; {kept} {joined}")
+    assert "user_id is its key: only rows of the batch's keys are read" in explain_text(plan)

@@ -21,7 +21,8 @@ SPARK_HINTS = tuple(_SPARK_HINTS.split())
 def choose_access(bound: BoundQuery) -> tuple[Access, ...]:
     """How a query reads each of its tables."""
     asked = _asked(bound)
-    keys = {r.relation.name.lower(): r.relation.columns.key for r in bound.readings if r.relation.columns is not None}
+    read = [r.relation for r in bound.readings]
+    keys = {r.name.lower(): r.key if r.columns is None else r.columns.key for r in read}
     lookups = find_lookups(bound.query)
     return tuple(_chosen(name, asked.get(name.lower()), keys.get(name.lower(), ()), lookups) for name in bound.tables)
 

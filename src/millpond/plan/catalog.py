@@ -28,7 +28,8 @@ class Relation:
     """What can stand in FROM. `columns` is None while they are unknown; `unseen` says why, and is empty when the
     declaration itself is wrong, which has been said already. `drivers` are the sources behind a stream; `query` is
     what a derived stream stands for and `tables` what that reads; `watermark` names the column that carries its time.
-    `local` is for what only one statement knows: a CTE, a function that yields rows."""
+    `local` is for what only one statement knows: a CTE, a function that yields rows. `key` is that of a table whose
+    columns are unknown."""
 
     name: str
     kind: RelationKind
@@ -40,6 +41,7 @@ class Relation:
     unseen: str = ""
     tables: tuple[str, ...] = ()
     local: bool = False
+    key: tuple[str, ...] = ()
 
     @property
     def is_stream(self) -> bool:

@@ -161,7 +161,9 @@ def _as_select(statement: CreateTable, tree: exp.Query, context: Context) -> Rel
         _kept_by_flow(statement, bound, schema, clauses, context, null_keys)
     else:
         _kept_by_tables(statement, bound, schema, clauses, context, null_keys)
-    return Relation(statement.name.text, RelationKind.TABLE, None if bound.outputs is None else schema)
+    if bound.outputs is None:
+        return Relation(statement.name.text, RelationKind.TABLE, key=schema.key)
+    return Relation(statement.name.text, RelationKind.TABLE, schema)
 
 
 def _kept_by_flow(
