@@ -175,3 +175,13 @@ def test_text_that_may_hold_two_values_is_suspect_and_plain_text_is_not(file: Pa
 def test_fields_of_a_row_are_unquoted() -> None:
     assert fields(b'a,"b ""x""","c\nd"\r\n', CSV) == ("a", 'b "x"', "c\nd")
     assert fields(b"a|'b|c'", FileFormat("csv", delimiter="|", quote="'", escape="'")) == ("a", "b|c")
+
+
+def test_lines_of_blanks_are_no_part_of_the_row_before_them(file: Path) -> None:
+    file.write_bytes(b"1,x\n   \n2,y\r\n\t\r\n")
+    (piece,) = read(file, CSV)
+    assert [(at, row) for at, row in zip(positions([piece]), piece.values.to_pylist(), strict=True)] == [
+        (0, b"1,x\n"),
+        (8, b"2,y\n"),
+    ]
+    assert piece.end == file.stat().st_size

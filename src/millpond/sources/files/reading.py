@@ -244,7 +244,9 @@ def _piece(data: bytes, found: Split, position: int, reading: Reading) -> Piece:
     end = position + found.used
     if len(found.starts) == 0:
         return Piece(pa.array([], pa.binary()), np.zeros(0, np.int64), end, closed=found.closed)
-    values = _values(data, found) if reading.layout != "array" else _values_between(data, found)
+    values = _values_between(data, found) if reading.layout == "array" else _values(data, found)
+    if reading.layout == "csv" and _has_blank_lines(found):
+        values = _lines(data, found)
     suspect = None if reading.layout == "csv" else _suspect(data, found)
     if not reading.form.is_utf8 and reading.form.byte_wise:
         values = _to_utf8(values, reading.form.encoding)
@@ -257,6 +259,19 @@ def _values(data: bytes, found: Split) -> pa.Array:
     """The records without copying: each runs on to the next, its line end still on it."""
     offsets = np.append(found.starts, found.used).astype(np.int32)
     return pa.Array.from_buffers(pa.binary(), len(found.starts), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _has_blank_lines(found: Split) -> bool:
+    """Whether more than a line end stands between two records, or behind the last: blanks there are no part of a CSV
+    field."""
+    behind = np.append(found.starts[1:], found.used)
+    return bool((behind - found.ends > len(b"\r\n")).any())
+
+
+def _lines(data: bytes, found: Split) -> pa.Array:
+    """The records alone, each with one line end."""
+    places = zip(found.starts.tolist(), found.ends.tolist(), strict=True)
+    return pa.array([data[a:b] + b"\n" for a, b in places], pa.binary())
 
 
 def _values_between(data: bytes, found: Split) -> pa.Array:
