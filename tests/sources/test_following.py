@@ -457,6 +457,28 @@ def test_a_source_of_which_nothing_can_be_read_fails(follow: Any, data: Path) ->
         follow().poll()
 
 
+@pytest.mark.parametrize(
+    ("encoding", "bad"),
+    [("utf-8", b"\xff\n1\n"), ("utf-8", b"x" * 200_000), ("utf-16", b"\xff\xfea\0\n\0" + b"\0\xd8" + b"\n\0")],
+)
+def test_a_csv_file_whose_text_cannot_be_read_does_not_hold_up_the_others(
+    follow: Any, data: Path, fed: Any, encoding: str, bad: bytes
+) -> None:
+    (data / "a.csv").write_bytes(bad)
+    (data / "b.csv").write_text("a\n1\n", encoding=encoding)
+    stream = follow(encoding=encoding)
+    stream.poll(final=True)
+    assert [row["a"] for batch in fed() for row in batch] == [1]
+    assert [problem.code for problem in stream.problems()] == ["MP502"]
+
+
+def test_a_link_that_leads_to_itself_is_no_file(follow: Any, data: Path, numbers: Any) -> None:
+    (data / "a.jsonl").symlink_to("a.jsonl")
+    (data / "b.jsonl").write_bytes(lines(1))
+    follow().poll()
+    assert numbers() == [[1]]
+
+
 def test_a_file_that_is_no_parquet_does_not_hold_up_the_others(follow: Any, data: Path) -> None:
     (data / "a.parquet").write_bytes(b"PAR1 no")
     pq.write_table(pa.table({"a": [1, 2]}), data / "b.parquet")

@@ -101,6 +101,10 @@ def _rows(files: list[Path], form: FileFormat, refused: list[SourceError]) -> It
             yield from _csv_rows(path, form) if form.name == "csv" else _json_rows(path, form)
         except (OSError, UnicodeError) as error:
             refused.append(unreadable(str(path), error))
+        except SourceError as error:
+            if error.code != "MP502":
+                raise
+            refused.append(error)
 
 
 def _records(path: Path, form: FileFormat, start: int) -> Iterator[bytes]:

@@ -228,7 +228,7 @@ class FileStream:
                 batching.add(position, chunk)
         except FileNotFoundError:
             return
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, UnicodeError) as error:
             raise unreadable(task.seen.path, error) from error
         self._bytes_read += task.seen.size if whole else 0
         batching.moved(replace(position, done=True) if whole else position)
@@ -299,7 +299,7 @@ class FileStream:
             return opening
         except FileNotFoundError:
             return None
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise unreadable(file.path, error) from error
 
     def _complain(self, file: Seen, error: SourceError) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import gzip
 import os
@@ -17,6 +18,8 @@ from millpond.sources.files.positions import Seen
 WILDCARDS = frozenset("*?[")
 # Names that start so are not data: files being written, markers of other tools.
 HIDDEN = (".", "_")
+# Gone between listing and looking, or a link to nothing or to itself.
+LEADS_NOWHERE = (errno.ENOENT, errno.ELOOP)
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,9 @@ def is_pattern(path: str) -> bool:
 def _seen(path: str) -> Seen | None:
     try:
         stat = os.stat(path)
-    except FileNotFoundError:
-        # Gone between listing and looking, or a link that leads nowhere.
+    except OSError as error:
+        if error.errno not in LEADS_NOWHERE:
+            raise
         return None
     return None if os.path.isdir(path) else Seen.of(path, stat)
 

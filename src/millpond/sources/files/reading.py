@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.errors import SourceError
 from millpond.sources.files.formats import FileFormat, is_compressed
 from millpond.sources.files.splitting import Split, split_csv, splitter
 
@@ -123,9 +124,17 @@ def read_header(path: Path, form: FileFormat, tail: Tail) -> Header | None:
     if len(split.starts) == 0:
         if tail is Tail.LEAVE or not data.strip(BLANKS):
             return None
-        return Header(fields(data, form), start + len(data))
+        return Header(_names(path, data, form), start + len(data))
     end = int(split.starts[1]) if len(split.starts) > 1 else split.used
-    return Header(fields(data[int(split.starts[0]) : int(split.ends[0])], form), start + end)
+    return Header(_names(path, data[int(split.starts[0]) : int(split.ends[0])], form), start + end)
+
+
+def _names(path: Path, row: bytes, form: FileFormat) -> tuple[str, ...]:
+    try:
+        return fields(row, form)
+    except csv.Error as error:
+        message = f"The header of '{path}' cannot be read: {error}."
+        raise SourceError("MP502", message, hint="Is it a CSV file? Its first row must name the columns.") from error
 
 
 def fields(row: bytes, form: FileFormat) -> tuple[str, ...]:
