@@ -86,7 +86,9 @@ class Source:
             return None
         schema = self.relation.table.schema
         for way in self.relation.ways:
-            if all(name.lower() in keys and keys[name.lower()].type == schema[name].type for name in way):
+            types = [keys[name.lower()].type if name.lower() in keys else None for name in way]
+            # Arrow does not tell structs and arrays apart.
+            if types == [schema[name].type for name in way] and not any(map(pa.types.is_nested, types)):
                 return way
         return None
 

@@ -148,7 +148,10 @@ def _decided(compared: Values, owners: Numbers, count: int, is_all: bool) -> Val
 
 def _with_every(answer: Answer, select: exp.Select, rows: Rows) -> Pairs:
     """Every row with each different value of a subquery that looks at nothing around it."""
-    values = whole(answer.query(select).column(0)).unique()
+    values = whole(answer.query(select).column(0))
+    if pa.types.is_nested(values.type):
+        raise NotCompilable(f"{values.type} is compared by Spark")
+    values = values.unique()
     if len(values) * len(rows) > EVERY_MAX:
         raise NotCompilable("a comparison with very many values")
     owners = np.repeat(np.arange(len(rows)), len(values))

@@ -102,7 +102,8 @@ def _equal_column(left: pa.Array, right: pa.Array) -> Mask:
         assert others is not None
         same = np.logical_and.reduce([a == b for a, b in zip(words, others, strict=True)])
     else:
-        return np.array([a == b for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)], dtype=np.bool_)
+        pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
+        return np.array([_same(a) == _same(b) for a, b in pairs], dtype=np.bool_)
     if not left.null_count and not right.null_count:
         return np.asarray(same)
     no_left = left.is_null().to_numpy(zero_copy_only=False)
@@ -116,7 +117,18 @@ def _is_text(type_: pa.DataType) -> bool:
 
 def _as_text(column: pa.Array) -> pa.Array:
     """Nested keys are rare: their printed form is hashed, their values are compared."""
-    return pa.array([repr(value) for value in column.to_pylist()], pa.string())
+    return pa.array([repr(_same(value)) for value in column.to_pylist()], pa.string())
+
+
+def _same(value: Any) -> Any:
+    """A nested value in which NaN equals NaN and 0.0 equals -0.0."""
+    if isinstance(value, dict):
+        return {name: _same(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_same(part) for part in value]
+    if isinstance(value, float):
+        return "NaN" if value != value else value + 0.0
+    return value
 
 
 def _hash_text(column: pa.Array) -> Words:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from millpond.contracts.table import TableSpec
 from millpond.errors import Problem
 from millpond.plan.checks.subject import Subject
 from millpond.plan.model import TableKind
@@ -37,7 +38,22 @@ def _types(subject: Subject, statement: CreateTable) -> Iterator[Problem]:
     schema = table.spec.schema
     for name in schema.key:
         column = schema.get(name)
-        if column is not None and column.type is not None and pa.types.is_nested(column.type):
+        if column is not None and column.type is not None and not _can_be_key(column.type, table.spec):
             message = f"{type_name(column.type)} cannot be a key, but '{name}' is one."
             place = next((n.place for n in statement.key if n.key == name.lower()), statement.name.place)
-            yield subject.problem("MP208", message, place, "Use columns of simple types as the key.")
+            yield subject.problem("MP208", message, place, _hint(column.type, table.spec))
+
+
+def _can_be_key(type_: pa.DataType, spec: TableSpec) -> bool:
+    """Whether values can be told apart as a key: of groups, which no user looks up, so can structs and arrays."""
+    if not pa.types.is_nested(type_):
+        return True
+    return spec.null_keys and spec.backend == "memory" and not pa.types.is_map(type_)
+
+
+def _hint(type_: pa.DataType, spec: TableSpec) -> str:
+    if not spec.null_keys:
+        return "Use columns of simple types as the key."
+    if pa.types.is_map(type_):
+        return "Group by its entries: sort_array(map_entries(...))."
+    return "Keep the groups in memory, 'backend' = 'memory', or group by its parts."

@@ -68,9 +68,10 @@ class Lookups:
         columns = _indexed(lookup, table.schema.key, self._store.table(table.name).spec.indexes)
         if columns is None:
             return None
-        wanted = [lookup.keys[lookup.columns.index(name)] for name in columns]
-        keys = self._batch_keys(wanted)
         names = [table.schema[name].name for name in columns]
+        if any(pa.types.is_nested(table.schema[name].type) for name in names):
+            return None
+        keys = self._batch_keys([lookup.keys[lookup.columns.index(name)] for name in columns])
         if keys is None or [f.type for f in keys.schema] != [table.schema[name].type for name in names]:
             return None
         return table.lookup(keys.rename_columns(names), by=names)
