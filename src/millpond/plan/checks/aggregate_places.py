@@ -44,10 +44,21 @@ def _in_clauses(subject: Subject, select: BoundSelect) -> Iterator[Problem]:
     clauses = [("WHERE", where.this)] if where is not None else []
     clauses += [("ON", on) for on in joins] + [("GROUP BY", g) for g in select.groups]
     for word, expr in clauses:
-        for call in aggregates_in(expr):
+        for call in (c for c in aggregates_in(expr) if not _is_of_query_around(c, select)):
             hint = "Write the condition in HAVING." if word == "WHERE" else "Compute it in a subquery or table first."
             name = function_name(_inner(call)).upper()
             yield subject.problem("MP220", f"The aggregate {name} cannot stand in {word}.", call, hint)
+
+
+def _is_of_query_around(call: exp.Expr, select: BoundSelect) -> bool:
+    """Whether an aggregate in a subquery is over columns of the query around it, where that has its groups already: in
+    its HAVING or SELECT list."""
+    own = {item.alias.lower() for item in select.scope.items}
+    tables = {column.table.lower() for column in call.find_all(exp.Column)}
+    parent = select.node.parent
+    while parent is not None and not isinstance(parent, exp.Where | exp.Join | exp.Group | exp.Select):
+        parent = parent.parent
+    return bool(tables) and not tables & own and isinstance(parent, exp.Select)
 
 
 def _inner(call: exp.Expr) -> exp.Expr:
