@@ -27,3 +27,17 @@ def _names(select: exp.Select) -> set[str]:
     relations = [side.this for side in sides if side is not None] + (select.args.get("laterals") or [])
     inside = [join.this for relation in relations for join in relation.args.get("joins") or ()]
     return {relation.alias_or_name.lower() for relation in (*relations, *inside)}
+
+
+def is_correlated(query: exp.Expr) -> bool:
+    """Whether a subquery reads columns of a query around it."""
+    return any(not _is_known_inside(column, query) for column in query.find_all(exp.Column) if column.table)
+
+
+def _is_known_inside(column: exp.Column, query: exp.Expr) -> bool:
+    around = column.find_ancestor(exp.Select)
+    while around is not None:
+        if column.table.lower() in _names(around):
+            return True
+        around = None if around is query or around is query.this else around.find_ancestor(exp.Select)
+    return False

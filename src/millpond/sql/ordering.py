@@ -16,7 +16,7 @@ def rewrite_ordering(query: exp.Query) -> exp.Query:
     order = query.args.get("order")
     if not isinstance(query, exp.Select) or order is None or order.find(exp.Query) is None:
         return query.copy()
-    if query.args.get("group") is not None or query.args.get("distinct") is not None:
+    if query.args.get("distinct") is not None:
         return query.copy()
     rows = query.copy()
     order = rows.args["order"]
@@ -26,7 +26,9 @@ def rewrite_ordering(query: exp.Query) -> exp.Query:
         # A bare name may mean an output.
         named = isinstance(key.this, exp.Column) and not key.this.table and wanted.get(key.this.name)
         value = wanted[key.this.name].unalias() if named else key.this
-        rows.append("expressions", exp.alias_(value.copy(), f"{VALUE}{number}", quoted=True))
+        # Not exp.alias_: it would name a subquery itself.
+        named_value = exp.Alias(this=value.copy(), alias=exp.to_identifier(f"{VALUE}{number}", quoted=True))
+        rows.append("expressions", named_value)
         key.set("this", exp.column(f"{VALUE}{number}", table=ROWS, quoted=True))
     alias = exp.TableAlias(this=exp.to_identifier(ROWS))
     ordered = exp.Select(

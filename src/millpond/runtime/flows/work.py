@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
@@ -19,7 +21,7 @@ from millpond.relational.memory import Memory
 from millpond.relational.sources import Lookable
 from millpond.runtime.context import Context
 from millpond.runtime.spark.access import Relation, Views
-from millpond.runtime.spark.errors import too_far
+from millpond.runtime.spark.errors import too_far, translate
 from millpond.runtime.spark.lookups import Lookups
 from millpond.runtime.spark.relations import ORDER, carry_order, spark_text, tables_of
 from millpond.runtime.views.refreshing import compute, follow
@@ -198,5 +200,9 @@ class Work:
         # What was refreshed here before has followed some of the changes; following them once more does no harm.
         renewed = compute if name in self._stale else follow
         self._stale.discard(name)
-        if renewed(self, view):
+        try:
+            changed = renewed(self, view)
+        except (PySparkException, Py4JJavaError) as error:
+            raise translate(error, view.place) from error
+        if changed:
             self.changed.add(name)
