@@ -17,6 +17,15 @@ class NotCompilable(Exception):
     """
 
 
+class SeveralRows(NotCompilable):
+    """A scalar subquery finds several rows: `for_` tells of which row around, such as `user_id = 'u1'`. Spark decides
+    whether the statement fails by it."""
+
+    def __init__(self, for_: str = "") -> None:
+        super().__init__("a scalar subquery that finds several rows")
+        self.for_ = for_
+
+
 class RowError(Exception):
     """A row made a function fail; compile.py adds which expression it was."""
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.errors import TableError
-from millpond.expressions.failures import NotCompilable
+from millpond.expressions.failures import NotCompilable, SeveralRows
 from millpond.relational import subqueries
 from millpond.relational.codes import Values, group_codes
 from millpond.relational.grouping import Groups, group, is_grouped
@@ -31,9 +31,11 @@ INNER = ("", "INNER", "CROSS")
 def answered(query: exp.Query, relations: Relations, memory: Memory) -> pa.Table | None:
     """The rows of a bound query over these relations, columns by position, or None when it is Spark's work: because
     of what it asks, or because a row makes it fail and Spark shall say how."""
+    memory.several = ""
     try:
         return Answer(relations, memory).query(query)
-    except (NotCompilable, TableError):
+    except (NotCompilable, TableError) as refusal:
+        memory.several = refusal.for_ if isinstance(refusal, SeveralRows) else ""
         return None
 
 

@@ -35,6 +35,8 @@ class Memory:
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], tuple[exp.Expr, Any]] = {}
+        # The row around for which a scalar subquery of the query that was asked last finds several rows.
+        self.several = ""
 
     def flat(self, expression: exp.Expr) -> Flat:
         return self._once(("flat", id(expression)), expression, lambda: _flattened(expression))

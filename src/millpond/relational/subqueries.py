@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from millpond.expressions.failures import NotCompilable
+from millpond.expressions.failures import NotCompilable, SeveralRows
 from millpond.relational.codes import Numbers, Values, whole
 from millpond.relational.grouping import GROUPS, aggregated, is_grouped, without_calls
 from millpond.relational.rows import Rows
@@ -61,7 +61,7 @@ def _scalar(answer: Answer, node: exp.Expr, rows: Rows) -> Values:
     if not _is_correlated(answer, select):
         found = answer.query(select)
         if found.num_rows > 1:
-            raise NotCompilable("a scalar subquery that finds several rows")
+            raise SeveralRows
         at = np.zeros(len(rows), np.int64)
         return found.column(0).combine_chunks().take(pa.array(at, mask=at == found.num_rows))
     if is_grouped(select):
@@ -70,11 +70,20 @@ def _scalar(answer: Answer, node: exp.Expr, rows: Rows) -> Values:
         raise NotCompilable("a correlated subquery with more to it")
     pairs = _pairs(answer, select, rows)
     values = answer.value(_output(select), pairs.rows)
-    if len(np.unique(pairs.owners)) < len(pairs.owners):
-        raise NotCompilable("a scalar subquery that finds several rows")
+    owners, counts = np.unique(pairs.owners, return_counts=True)
+    if len(owners) < len(pairs.owners):
+        raise SeveralRows(_shown(select, rows, int(owners[counts > 1][0])))
     places = np.full(len(rows), -1, np.int64)
     places[pairs.owners] = np.arange(len(pairs.owners))
     return whole(values).take(pa.array(places, mask=places < 0))
+
+
+def _shown(select: exp.Select, rows: Rows, number: int) -> str:
+    """What a subquery reads of one row around it."""
+    read = dict.fromkeys((c.table.lower(), c.name.lower()) for c in select.find_all(exp.Column))
+    known = {name: rows.names.get(table, {}).get(name) for table, name in read}
+    values = {name: rows.table[own][number].as_py() for name, own in known.items() if own}
+    return " and ".join(f"{name} = {repr(v) if isinstance(v, str) else v}" for name, v in values.items())
 
 
 def _scalar_aggregate(answer: Answer, select: exp.Select, rows: Rows) -> Values:

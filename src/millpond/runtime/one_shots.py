@@ -12,6 +12,7 @@ from millpond.contracts.sink import Mark
 from millpond.errors import MillpondError, Place, Severity
 from millpond.plan.absent import SKIP
 from millpond.plan.model import OneShot, Plan
+from millpond.relational.memory import Memory
 from millpond.runtime.changing.changes import RUNNERS as CHANGES
 from millpond.runtime.changing.changes import change
 from millpond.runtime.context import Context
@@ -101,11 +102,11 @@ class OneShots:
 
     def _run_group(self, group: tuple[OneShot, ...]) -> None:
         """Those of a transaction together; all of them fail when one does."""
-        place = group[0].place
+        place, memory = group[0].place, Memory()
         try:
             with self._context.store.begin() as tx:
                 published: list[tuple[str, dict[str, object]]] = []
-                work = Work(self._context, tx, self._views)
+                work = Work(self._context, tx, self._views, memory)
                 for shot in (s for s in group if not self._is_done(s)):
                     place = shot.place
                     self._run(work, shot, published)
@@ -117,7 +118,7 @@ class OneShots:
                 tx.commit()
         except Exception as error:
             self._failed = {shot.id for shot in group}
-            raise translate(error, place) from error
+            raise translate(error, place, memory.several) from error
         for sink, what in published:
             self._context.sinks[sink].publish(what)
         publish(self._context, told)

@@ -104,10 +104,10 @@ class Queries:
         if has_nested(parameters):
             query, parameters = written_out(query, parameters)
         with self._lock, self._store.begin() as tx:
-            names = tables_of(query)
+            names, memory = tables_of(query), Memory()
             if not parameters:
                 tables = {name: Lookable(tx.table(name), self._store.table(name).spec.indexes) for name in names}
-                found = answered(query, tables, Memory())
+                found = answered(query, tables, memory)
                 if found is not None:
                     return found
             if far_column(query) is not None:
@@ -117,4 +117,4 @@ class Queries:
                 frame = self._views.session.sql(spark_text(query, views), args=list(parameters))
                 return frame.toArrow()
             except Exception as error:
-                raise translate(error) from error
+                raise translate(error, several=memory.several) from error

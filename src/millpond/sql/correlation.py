@@ -15,13 +15,13 @@ def _distance(column: exp.Column) -> int:
     """How many queries out the relation of a column stands; 0 for one that is not qualified."""
     around, count = column.find_ancestor(exp.Select), 0
     while around is not None and column.table:
-        if column.table.lower() in _names(around):
+        if column.table.lower() in relation_names(around):
             return count
         around, count = around.find_ancestor(exp.Select), count + 1
     return 0
 
 
-def _names(select: exp.Select) -> set[str]:
+def relation_names(select: exp.Select) -> set[str]:
     """What the relations of FROM are called."""
     sides = [select.args.get("from_"), *(select.args.get("joins") or ())]
     relations = [side.this for side in sides if side is not None] + (select.args.get("laterals") or [])
@@ -37,7 +37,7 @@ def is_correlated(query: exp.Expr) -> bool:
 def _is_known_inside(column: exp.Column, query: exp.Expr) -> bool:
     around = column.find_ancestor(exp.Select)
     while around is not None:
-        if column.table.lower() in _names(around):
+        if column.table.lower() in relation_names(around):
             return True
         around = None if around is query or around is query.this else around.find_ancestor(exp.Select)
     return False

@@ -11,6 +11,7 @@ from millpond.plan.binder import WRONG
 from millpond.plan.bound import BoundSelect
 from millpond.plan.checks.subject import Subject
 from millpond.plan.functions import WRAPPERS, is_aggregate
+from millpond.sql.correlation import relation_names
 
 
 def check(subject: Subject) -> Iterator[Problem]:
@@ -33,11 +34,23 @@ def _places(select: BoundSelect) -> list[exp.Expr]:
 
 def _ungrouped(expr: exp.Expr, select: BoundSelect) -> Iterator[exp.Column]:
     def ends(node: exp.Expr) -> bool:
-        return isinstance(node, (exp.Query, *WRAPPERS)) or is_aggregate(node) or node in select.groups
+        return isinstance(node, WRAPPERS) or is_aggregate(node) or node in select.groups
 
     for node in expr.walk(bfs=False, prune=ends):
-        if isinstance(node, exp.Column) and node not in select.groups and _is_known(node, select):
+        if not isinstance(node, exp.Column) or node in select.groups:
+            continue
+        if _is_known(node, select) and not _is_of_subquery(node, select):
             yield node
+
+
+def _is_of_subquery(column: exp.Column, select: BoundSelect) -> bool:
+    """Whether a column is one of a query inside the expression that has a relation of the same name."""
+    around = column.find_ancestor(exp.Select)
+    while around is not None and around is not select.node:
+        if column.table.lower() in relation_names(around):
+            return True
+        around = around.find_ancestor(exp.Select)
+    return False
 
 
 def _is_known(column: exp.Column, select: BoundSelect) -> bool:

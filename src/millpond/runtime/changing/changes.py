@@ -31,7 +31,7 @@ def change(work: Work, shot: OneShot) -> int:
     except MillpondError as error:
         raise error.at(statement.place) from error
     except Exception as error:
-        raise translate(error, statement.place) from error
+        raise translate(error, statement.place, work.memory.several) from error
     if changed:
         work.mark_changed(_target(statement))
     return changed

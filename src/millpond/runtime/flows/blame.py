@@ -63,7 +63,7 @@ def _attempt(run: BatchRun, step: Step, rows: pa.Table, *, keep: bool) -> Millpo
         run_step(part, step)
         failure = None
     except Exception as error:
-        failure = translate(error, step.place)
+        failure = translate(error, step.place, run.work.memory.several)
         if not isinstance(failure, FlowError | TableError) or failure.code not in BLAMED or keep:
             raise failure from error
     if not keep or failure is not None:

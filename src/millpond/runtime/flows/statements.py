@@ -44,7 +44,7 @@ class Statements:
         try:
             run_step(run, step)
         except Exception as error:
-            failure = translate(error, step.place)
+            failure = translate(error, step.place, run.work.memory.several)
             stays = step.options.get("on.error") != "dead-letter" and failure.code not in BREAKS_RULE
             if stays or failure.code in UNREACHABLE:
                 raise failure from error

@@ -203,6 +203,6 @@ class Work:
         try:
             changed = renewed(self, view)
         except (PySparkException, Py4JJavaError) as error:
-            raise translate(error, view.place) from error
+            raise translate(error, view.place, self.memory.several) from error
         if changed:
             self.changed.add(name)

@@ -38,8 +38,9 @@ _CAUSES_MAX = 10
 _CLASS = re.compile(r"\[([A-Z][A-Z0-9_]+)(?:\.[A-Z0-9_.]+)?\]\s*(.*?)(?:SQLSTATE|==|\n|$)", re.S)
 
 
-def translate(error: BaseException, place: Place | None = None) -> MillpondError:
-    """An error of ours as it is, one of Spark's as ours; anything else is a bug and says so."""
+def translate(error: BaseException, place: Place | None = None, several: str = "") -> MillpondError:
+    """An error of ours as it is, one of Spark's as ours; anything else is a bug and says so. `several` tells for which
+    row a scalar subquery found several, if that is known."""
     ours = _find(error, MillpondError)
     if isinstance(ours, MillpondError):
         return ours.at(place)
@@ -62,6 +63,8 @@ def translate(error: BaseException, place: Place | None = None) -> MillpondError
     code, sentence = KNOWN.get(name, ("MP701", ""))
     told = _ADVICE.split(told)[0].strip()
     message = sentence if sentence and (code == "MP702" or told.startswith(sentence)) else f"{sentence} {told}".strip()
+    if code == "MP702" and several:
+        message = f"{message} It did for {several}."
     written_wrong = isinstance(error, AnalysisException) and name not in KNOWN
     return FlowError(code, redact(message)[:500], place=place, hint=WRONG if written_wrong else HINTS[code])
 
