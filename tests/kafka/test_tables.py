@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import millpond as mp
+from millpond.errors import StateError
 
 pytestmark = pytest.mark.spark
 
@@ -108,3 +109,32 @@ def test_a_key_of_several_columns_is_an_object(topic: Callable[..., Any], run: C
     assert run(sql, "SELECT * FROM kept") == [{"shop": "b", "sku": 2, "n": 6}]
     reason = "column 'shop': the message key 'b|2' is no object with a STRING of that name"
     assert run(sql, "SELECT reason FROM dead_letters") == [{"reason": reason}]
+
+
+def test_an_edit_that_loses_what_a_topic_may_no_longer_have_is_refused(
+    topic: Callable[..., Any], run: Callable[..., Any]
+) -> None:
+    orders, users = topic(), topic()
+    orders.send({"id": 1, "user_id": "u1"})
+    users.send(("u1", {"name": "Ann"}), ("u2", {"name": "Bo"}))
+
+    def app(name: str, key: str) -> str:
+        return f"""
+            CREATE STREAM orders (id INT, user_id STRING) FROM {orders.uri};
+            CREATE TABLE names AS SELECT {name} AS name FROM {users.uri};
+            CREATE TABLE seen (id INT, name STRING);
+            INSERT INTO seen SELECT o.id, u.name FROM orders o
+              JOIN {users.uri} WITH ('key' = '{key}') u ON u.{key} = o.user_id;
+        """
+
+    run(app("name", "user_id"))
+    with pytest.raises(StateError) as caught:
+        run(app("upper(name)", "uid"))
+    assert [(p.code, p.message) for p in caught.value.problems] == [
+        ("MP806", "The definition of the table 'names' has changed; its rows would be lost (2)."),
+        (
+            "MP806",
+            "A statement was changed or removed; the rows of a source that it reads as a table, which may not have them"
+            " any more, would be lost (2).",
+        ),
+    ]

@@ -16,6 +16,10 @@ from millpond.sql.statements import Drop
 
 # Tables whose rows can be had again, from their source or from other tables.
 REBUILDABLE = (TableKind.LOADED, TableKind.VIEW, TableKind.HIDDEN)
+# What a hidden table holds, by the beginning of its name; the others hold what a source has told by key. The source is
+# read again from its beginning, but topics drop what is old.
+KEPT = {AWAITING: "the events that wait for a row", GROUPED: "the groups that it has gathered"}
+OF_A_SOURCE = "the rows of a source that it reads as a table, which may not have them any more,"
 
 
 class Change(StrEnum):
@@ -158,7 +162,9 @@ def _gone_tables(plan: Plan, store: Store) -> Iterator[TableChange]:
 def _gone(name: str, found: Definition, store: Store, *, accepted: bool) -> TableChange:
     rows = _rows(store, name)
     loses = rows > 0 and found.kind not in REBUILDABLE and not accepted
-    return TableChange(name, Change.DROPPED, rows, loses, hidden=found.kind == TableKind.HIDDEN)
+    # A source that yields changes by key is kept by a flow, under no name that the user gave.
+    hidden = found.kind == TableKind.HIDDEN or (rows > 0 and store.table(name).spec.hidden)
+    return TableChange(name, Change.DROPPED, rows, loses, hidden=hidden)
 
 
 def _gone_groups(plan: Plan, store: Store) -> Iterator[TableChange]:
@@ -207,8 +213,7 @@ def _shot(shot: OneShot, store: Store) -> ShotChange:
 
 def _loss(table: TableChange) -> Problem:
     if table.hidden:
-        waiting = table.name.lower().startswith(AWAITING)
-        kept = "the events that wait for a row" if waiting else "the groups that it has gathered"
+        kept = next((what for prefix, what in KEPT.items() if table.name.lower().startswith(prefix)), OF_A_SOURCE)
         message = f"A statement was changed or removed; {kept} would be lost"
     elif table.change is Change.CHANGED:
         message = f"The definition of the table '{table.name}' has changed; its rows would be lost"
