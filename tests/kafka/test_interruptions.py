@@ -4,26 +4,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.kafka.broker import Broker
+from tests.kafka.topics import until
 
 import millpond as mp
 from millpond.errors import SourceError
 
 pytestmark = pytest.mark.spark
-PATIENCE_S = 120.0
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def test_a_broker_that_goes_away_and_comes_back_costs_nothing(

@@ -1,12 +1,14 @@
 """Topics that are not there: waited for, made, or told with what helps."""
 
-import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.kafka.broker import LOGIN_MODULE, PASSWORD, USER, Broker, free_port
+from tests.kafka.topics import until
 
+import millpond as mp
 from millpond.errors import SinkError, SourceError
 
 pytestmark = pytest.mark.spark
@@ -25,21 +27,20 @@ def test_a_missing_topic_fails_at_once_and_says_how_to_make_it(
     assert "WITH ('topic.create.if.missing' = 'true')" in caught.value.hint
 
 
-def test_a_topic_that_comes_late_is_waited_for(topic: Callable[..., Any], run: Callable[..., Any]) -> None:
+def test_a_topic_that_comes_late_is_waited_for_and_the_flow_says_so(
+    topic: Callable[..., Any], spark: Any, tmp_path: Path
+) -> None:
     orders = topic(create=False)
-
-    def make() -> None:
-        orders.create()
-        orders.send({"id": 1})
-
-    later = threading.Timer(3, make)
-    later.start()
-    wait = "WITH ('topic.wait.timeout' = '60s', 'topic.retry.interval' = '500ms', 'topic.retry.strategy' = 'fixed')"
-    run(f"CREATE STREAM orders (id INT) FROM {orders.uri} {wait}; {TABLE}")
-    later.join()
-    orders.send({"id": 2})
-    found = run(f"CREATE STREAM orders (id INT) FROM {orders.uri} {wait}; {TABLE}", "SELECT id FROM seen ORDER BY id")
-    assert [row["id"] for row in found] == [1, 2]
+    wait = "WITH ('topic.wait.timeout' = '120s', 'topic.retry.interval' = '500ms', 'topic.retry.strategy' = 'fixed')"
+    app = mp.App(sql=f"CREATE STREAM orders (id INT) FROM {orders.uri} {wait}; {TABLE}", state=tmp_path, spark=spark)
+    app.start()
+    until(lambda: app.progress().flows[0].state == "retrying", "a flow that waits")
+    assert app.progress().flows[0].error.startswith(f"MP501 There is no topic '{orders.name}'")
+    orders.create()
+    orders.send({"id": 1}, {"id": 2})
+    until(lambda: len(app.table("seen")) == 2, "what came late")
+    assert app.progress().flows[0].error == ""
+    app.stop()
 
 
 def test_a_missing_topic_is_made_where_that_is_asked(topic: Callable[..., Any], run: Callable[..., Any]) -> None:

@@ -1,6 +1,8 @@
 """A topic as another program sees it: what it sends and what it reads, through a client that is not ours."""
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +10,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 WAIT_S = 20
+PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -81,3 +84,11 @@ class Topic:
 
 def encoded(value: Any) -> bytes | None:
     return value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+
+
+def until(condition: Callable[[], Any], what: str) -> None:
+    """Wait for a condition, with a bound."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)

@@ -82,9 +82,9 @@ def _loaded(state: str, load: LoadProgress | None) -> str:
 
 def _flow(flow: Flow) -> FlowProgress:
     status = flow.reader.status() if flow.reader is not None else SourceStatus()
-    # A flow that waits for a broker tells it, or nobody would know why nothing happens.
+    # A flow that waits for a broker or its source tells it, or nobody would know why nothing happens.
     away = flow.interruption.error if flow.state == RUNNING else None
-    error = flow.error or away
+    error = flow.error or away or (flow.opening.error if flow.opening.is_pending else None)
     return FlowProgress(
         flow.plan.name,
         flow.source.name,

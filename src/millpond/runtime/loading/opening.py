@@ -29,7 +29,8 @@ class Opening:
         self._until: float | None = None
         self._due = 0.0
         self._retries = 0
-        self._error: SourceError | None = None
+        # Why it is not open; read by any thread.
+        self.error: SourceError | None = None
 
     @property
     def is_pending(self) -> bool:
@@ -45,15 +46,15 @@ class Opening:
             opened = open_()
         except SourceError as error:
             if not self._is_patient(error, now):
-                self.state, self._error = FAILED, error
+                self.state, self.error = FAILED, error
                 raise
-            self.state, self._error = RETRYING, error
+            self.state, self.error = RETRYING, error
             self._retries += 1
             return None
         except Exception:
             self.state = FAILED
             raise
-        self.state, self._error = READY, None
+        self.state, self.error = READY, None
         return opened
 
     def _is_patient(self, error: SourceError, now: float) -> bool:
@@ -71,9 +72,9 @@ class Opening:
         """How the source stands while it is not open; before the first look nothing is known to be wrong with it."""
         if self.state == MISSING:
             return SourceStatus(WAITING)
-        code = self._error.code if self._error is not None else ""
+        code = self.error.code if self.error is not None else ""
         health = "disconnected" if code == "MP506" else "not_found"
-        detail = self._error.problems[0].message if self._error is not None else ""
+        detail = self.error.problems[0].message if self.error is not None else ""
         return SourceStatus(self.state, health, retries=self._retries, detail=detail)
 
     @property
