@@ -291,21 +291,21 @@ def many(bench: Bench) -> dict[str, float]:
     sent something every second, as Spark's own source does, and the time until all have taken what is sent to all at
     one moment."""
     figures: dict[str, float] = {}
-    idle = _threads(), _memory_mb()
     for count in COUNTS:
-        figures |= _side_by_side(bench, count, idle)
+        figures |= _side_by_side(bench, count)
         print(f"   {count} flows: {figures[f'flows_{count}_ms']:.0f} ms", file=sys.stderr, flush=True)
     plain = run_plain("many", bench.folder("many"))
     return figures | {f"spark_flows_{count}_ms": ms for count, ms in zip(COUNTS, plain, strict=True)}
 
 
-def _side_by_side(bench: Bench, count: int, idle: tuple[int, float]) -> dict[str, float]:
+def _side_by_side(bench: Bench, count: int) -> dict[str, float]:
     text = "".join(
         f"CREATE STREAM s{i} (k INT, v INT) FROM 'memory://s{i}';\nCREATE TABLE t{i} (k INT PRIMARY KEY, v INT);\n"
         f"INSERT INTO t{i} SELECT k, v FROM s{i};\n"
         for i in range(count)
     )
     app = bench.app(bench.folder(f"many{count}"), text)
+    idle = _threads(), _memory_mb()
     app.start()
     app.wait_ready()
     footprint = {

@@ -29,6 +29,8 @@ STREAMING_CONF = {
     "spark.sql.streaming.minBatchesToRetain": "10",
     # The log of feed files seen is rewritten whole every so many batches.
     "spark.sql.streaming.fileSource.log.compactInterval": "200",
+    # A flow has one feed file to remove per batch: a thread of its own for that would only wait.
+    "spark.sql.streaming.fileSource.cleaner.numThreads": "0",
     "spark.sql.streaming.stopTimeout": "60s",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     # Small batches: adaptive planning costs more than it brings, and everything that fits is broadcast.
