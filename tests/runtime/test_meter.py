@@ -1,6 +1,7 @@
 """Counting: totals for good, rates over one and five minutes, and no more than a window's seconds held."""
 
 from millpond.runtime.figures.meter import FIVE_MINUTES_S, Meter
+from millpond.runtime.figures.progress import LoadProgress
 from millpond.testing.clock import Clock
 
 
@@ -26,3 +27,9 @@ def test_many_batches_in_a_second_are_held_as_one() -> None:
         meter.add(1)
     assert len(meter._recent) <= FIVE_MINUTES_S + 2
     assert meter.rate() == 10.0
+
+
+def test_a_load_tells_how_far_it_is_how_fast_and_how_long_it_will_take() -> None:
+    load = LoadProgress(300, 1200, "bytes", rows=30, rows_per_s=15.0, seconds_left=6.0)
+    assert str(load) == "300 of 1200 bytes, 15 rows/s, 6 s left"
+    assert str(LoadProgress(30, None, "rows", 30, 15.0, None)) == "30 rows, 15 rows/s"
