@@ -35,6 +35,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            process_group=0,
         )
         self.said: list[str] = []
         # A process that hangs is ended, so that a broken stop fails the test instead of holding it.
@@ -56,7 +57,8 @@ class Process:
         raise AssertionError("".join(self.said))
 
     def end(self, number: signal.Signals) -> int:
-        self.process.send_signal(number)
+        """Signal the whole process group, as a terminal and `timeout` do."""
+        os.killpg(self.process.pid, number)
         list(self.events())
         return self.process.wait()
 
@@ -115,6 +117,17 @@ def test_a_running_app_is_asked_and_stopped_and_goes_on_where_it_was(folder: Pat
     assert again.end(signal.SIGINT) == 130, again.said
     assert query(folder, "SELECT SUM(n) AS n FROM totals")[0]["n"] > stopped
     assert [event for line in again.said if (event := json.loads(line)).get("severity") == "error"] == []
+
+
+@pytest.mark.process
+def test_an_app_whose_java_is_ended_says_so_and_ends(folder: Path, run: Run) -> None:
+    app = run()
+    app.until_rows(1)
+    java = subprocess.run(["pgrep", "-P", str(app.process.pid), "java"], capture_output=True, text=True, check=True)
+    os.kill(int(java.stdout), signal.SIGKILL)
+    list(app.events())
+    assert app.process.wait() == 1
+    assert "MP705" in {event.get("code") for line in app.said if (event := json.loads(line))}
 
 
 @pytest.mark.process

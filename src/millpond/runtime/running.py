@@ -33,7 +33,7 @@ from millpond.runtime.spark.access import Exchange, Views
 from millpond.runtime.spark.errors import translate
 from millpond.runtime.spark.evaluate import spark_fallback
 from millpond.runtime.spark.jars import session_conf
-from millpond.runtime.spark.session import adopt_session, build_session
+from millpond.runtime.spark.session import adopt_session, build_session, end_session
 from millpond.runtime.starting import Replan, Start
 from millpond.runtime.transaction import refuse_defined
 from millpond.runtime.views.announcing import announce, publish
@@ -249,7 +249,7 @@ class Running:
             remember(self.context.store, self.progress())
         self.context.store.close()
         if stop_spark and self._session is not None:
-            self._session.stop()
+            end_session(self._session)
         self.context.state.close()
         self.state = "stopped"
 

@@ -50,6 +50,7 @@ from millpond.runtime.keeping.ledger import (
 from millpond.runtime.loading.opening import Opening
 from millpond.runtime.preparing import join_sides
 from millpond.runtime.spark.access import Views
+from millpond.runtime.spark.errors import is_gone
 from millpond.runtime.spark.session import look_often
 from millpond.runtime.views.announcing import publish
 
@@ -230,8 +231,7 @@ class Flow:
             return
         try:
             with self._gate, self._turn:
-                if self._query is not None and self._query.isActive:
-                    self._query.stop()
+                self._end_query()
                 self._epoch = begin_anew(store, self.plan.id, folder, given)
             if self.goes_on:
                 self._start(once=False)
@@ -241,7 +241,7 @@ class Flow:
     def watch(self) -> None:
         """Notice that Spark ended the query by itself."""
         query = self._query
-        if not self.goes_on or self.state != RUNNING or query is None or query.isActive or self._stopping:
+        if not self.goes_on or self.state != RUNNING or query is None or self._stopping or self._is_active(query):
             return
         if not self.interruption.is_on:
             self._failed(query.exception() or FlowError("MP705", "Spark ended the flow."))
@@ -262,12 +262,28 @@ class Flow:
                 self.interruption.tries()
                 self._failed(error)
 
+    def _is_active(self, query: StreamingQuery) -> bool:
+        """Whether a query runs; where Spark is not there to be asked, the flow has failed."""
+        try:
+            return bool(query.isActive)
+        except Exception as error:
+            self._failed(error)
+            return True
+
+    def _end_query(self) -> None:
+        try:
+            if self._query is not None and self._query.isActive:
+                self._query.stop()
+        except Exception as error:
+            # Where Spark itself was ended from outside, its query has ended too.
+            if not is_gone(error):
+                raise
+
     def stop(self) -> None:
         """Let the batch under way finish, then stop between batches: stopping Spark inside one interrupts Python."""
         self._stopping = True
         with self._gate:
-            if self._query is not None and self._query.isActive:
-                self._query.stop()
+            self._end_query()
         if self.state in (RUNNING, WAITING, RETRYING):
             self.state = STOPPED
         self.statements.tell_skipped()

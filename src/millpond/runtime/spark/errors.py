@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
 from sqlglot import exp
 
@@ -35,7 +35,13 @@ WRONG = "Correct the statement: Spark cannot run it as it is written, whatever t
 _ADVICE = re.compile(r"\s(?:Use `try_|If necessary set|To return NULL|To tolerate)")
 _PASSED_ON = re.compile(r"Exception thrown in awaitResult|^java\.util\.concurrent\.ExecutionException")
 _CAUSES_MAX = 10
+_STOPPED = "Cannot call methods on a stopped SparkContext"
 _CLASS = re.compile(r"\[([A-Z][A-Z0-9_]+)(?:\.[A-Z0-9_.]+)?\]\s*(.*?)(?:SQLSTATE|==|\n|$)", re.S)
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether an error says that there is no Spark any more to ask."""
+    return isinstance(error, Py4JNetworkError | ConnectionError) or _STOPPED in str(error)
 
 
 def translate(error: BaseException, place: Place | None = None, several: str = "") -> MillpondError:
@@ -47,6 +53,9 @@ def translate(error: BaseException, place: Place | None = None, several: str = "
     text = _text(error)
     if "No space left on device" in text:
         return SinkError("MP805", "The disk is full.", place=place, hint="Make room and start again: nothing is lost.")
+    if is_gone(error):
+        hint = "Start again: nothing is lost. Java may have been ended from outside, or for want of memory."
+        return FlowError("MP705", "Spark has ended: its Java process is gone.", place=place, hint=hint)
     if not isinstance(error, PySparkException | Py4JJavaError):
         return FlowError(
             "MP999", f"{type(error).__name__}: {redact(text)[:300]}", place=place, hint="Please report this."

@@ -11,10 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from millpond.errors import SetupError
+from millpond.runtime.spark.errors import is_gone
 from millpond.runtime.spark.java import JAVA_MIN, find_java, java_version
 from millpond.runtime.spark.local_files import use_own_local_files
 
@@ -96,12 +99,30 @@ def build_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with _standard_error_to(log_file), _interrupts_kept():
         try:
+            _launch_java(conf)
             session = builder.getOrCreate()
         except (PySparkException, RuntimeError, OSError) as error:
             hint = "Run: millpond doctor" + (f"; Spark's own words are in {log_file}." if log_file else "")
             raise SetupError("MP705", f"Spark did not start: {_first_line(error)}", hint=hint) from error
     use_own_local_files(session)
     return session
+
+
+def _launch_java(conf: Mapping[str, str]) -> None:
+    """Start Java outside of our process group: a signal to all of it, as `timeout` sends, is for us, who let the batch
+    under way end and need Spark for that. Java ends when we do."""
+    if SparkContext._gateway is None:
+        settings = SparkConf().setAll(list(conf.items()))
+        SparkContext._ensure_initialized(gateway=launch_gateway(settings, {"start_new_session": True}))
+
+
+def end_session(session: SparkSession) -> None:
+    """Stop Spark; one that was ended from outside is no error."""
+    try:
+        session.stop()
+    except Exception as error:
+        if not is_gone(error):
+            raise
 
 
 def look_often(session: SparkSession, flows: int) -> None:
