@@ -56,6 +56,8 @@ SEMANTIC_CONF = {
 # pyspark logs every exception it raises as JSON on standard error; we tell it ourselves, in words.
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
 logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL + 1)
+# The same holds for its bridge to Java, when that is gone.
+logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
 
 QUIET_CONF = {
     "spark.ui.showConsoleProgress": "false",
