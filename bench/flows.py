@@ -298,20 +298,35 @@ def many(bench: Bench) -> dict[str, float]:
     return figures | {f"spark_flows_{count}_ms": ms for count, ms in zip(COUNTS, plain, strict=True)}
 
 
-def _side_by_side(bench: Bench, count: int) -> dict[str, float]:
+def idle(bench: Bench) -> dict[str, float]:
+    """What a flow that waits costs: threads, and memory of Python and the JVM, of the most flows at once."""
+    count = COUNTS[-1]
+    app = _flows(bench, f"idle{count}", count)
+    threads, memory_mb = _threads(), _memory_mb()
+    app.start()
+    app.wait_ready()
+    figures = {
+        "threads_per_flow": (_threads() - threads) / count,
+        "memory_per_flow_mb": (_memory_mb() - memory_mb) / count,
+    }
+    app.stop()
+    return figures
+
+
+def _flows(bench: Bench, name: str, count: int) -> mp.App:
+    """An app of flows that each have a source and a table of their own."""
     text = "".join(
         f"CREATE STREAM s{i} (k INT, v INT) FROM 'memory://s{i}';\nCREATE TABLE t{i} (k INT PRIMARY KEY, v INT);\n"
         f"INSERT INTO t{i} SELECT k, v FROM s{i};\n"
         for i in range(count)
     )
-    app = bench.app(bench.folder(f"many{count}"), text)
-    idle = _threads(), _memory_mb()
+    return bench.app(bench.folder(name), text)
+
+
+def _side_by_side(bench: Bench, count: int) -> dict[str, float]:
+    app = _flows(bench, f"many{count}", count)
     app.start()
     app.wait_ready()
-    footprint = {
-        "threads_per_flow": (_threads() - idle[0]) / count,
-        "memory_per_flow_mb": (_memory_mb() - idle[1]) / count,
-    }
     feeds = [app.feed(f"memory://s{i}") for i in range(count)]
     times = []
     for number in range(BURSTS):
@@ -325,8 +340,7 @@ def _side_by_side(bench: Bench, count: int) -> dict[str, float]:
         time.sleep(1 / count)
     paced = [ms for query in bench.spark.streams.active for ms in trigger_ms(query.recentProgress)[BURSTS:]]
     app.stop()
-    figures = {f"flows_{count}_ms": statistics.median(paced), f"flows_{count}_burst_ms": statistics.median(times[2:])}
-    return figures | footprint
+    return {f"flows_{count}_ms": statistics.median(paced), f"flows_{count}_burst_ms": statistics.median(times[2:])}
 
 
 def _jvm() -> int:
@@ -349,6 +363,7 @@ def _memory_mb() -> float:
 
 # Memory comes first: what other figures held before would count.
 FIGURES: dict[str, Callable[[Bench], dict[str, float]]] = {
+    "idle": idle,
     "memory": memory,
     "join": join,
     "join_50k": join_50k,
