@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -46,16 +47,10 @@ def discover_columns(spec: SourceSpec) -> Found:
 def _check_all_names(files: list[Path], form: FileFormat, declared: Schema) -> None:
     """MP503 as `_check_names`, MP502 when none of the files can be read: one among others is told of when it is its
     turn to be read."""
-    refused = []
+    refused: list[SourceError] = []
     for path in files:
-        try:
+        with _passing_over(path, refused):
             _check_names(path, form, declared)
-        except (OSError, UnicodeError) as error:
-            refused.append(unreadable(str(path), error))
-        except SourceError as error:
-            if error.code != "MP502":
-                raise
-            refused.append(error)
     if refused and len(refused) == len(files):
         raise refused[0]
 
@@ -97,14 +92,21 @@ def _has_records(files: list[Path], form: FileFormat) -> bool:
 def _rows(files: list[Path], form: FileFormat, refused: list[SourceError]) -> Iterator[dict[str, Any]]:
     """The records of the files; those that cannot be read are added to `refused`."""
     for path in files:
-        try:
+        with _passing_over(path, refused):
             yield from _csv_rows(path, form) if form.name == "csv" else _json_rows(path, form)
-        except (OSError, UnicodeError) as error:
-            refused.append(unreadable(str(path), error))
-        except SourceError as error:
-            if error.code != "MP502":
-                raise
-            refused.append(error)
+
+
+@contextmanager
+def _passing_over(path: Path, refused: list[SourceError]) -> Iterator[None]:
+    """A file that cannot be read is added to `refused`, and the others follow."""
+    try:
+        yield
+    except (OSError, UnicodeError) as error:
+        refused.append(unreadable(str(path), error))
+    except SourceError as error:
+        if error.code != "MP502":
+            raise
+        refused.append(error)
 
 
 def _records(path: Path, form: FileFormat, start: int) -> Iterator[bytes]:
