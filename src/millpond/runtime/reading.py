@@ -19,7 +19,7 @@ from millpond.runtime.planning import plan_file
 from millpond.runtime.queries import Queries, bind_against, the_query
 from millpond.runtime.spark.access import Exchange, Views
 from millpond.runtime.spark.evaluate import spark_fallback
-from millpond.runtime.spark.session import build_session
+from millpond.runtime.spark.session import build_session, end_session
 from millpond.sql.statements import Describe, Explain, Show
 from millpond.tables.store import open_store
 
@@ -69,9 +69,9 @@ class _LazySession:
 
     def __call__(self) -> SparkSession:
         if self._session is None:
-            self._session = build_session(log_file=self._folder.spark_log, extra=SHORT_LIVED)
+            self._session = build_session(log_file=self._folder.spark_log, extra=SHORT_LIVED, streams=False)
         return self._session
 
     def stop(self) -> None:
         if self._session is not None:
-            self._session.stop()
+            end_session(self._session)

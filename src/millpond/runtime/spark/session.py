@@ -76,8 +76,10 @@ def build_session(
     time_zone: str = "UTC",
     log_file: Path | None = None,
     extra: Mapping[str, str] | None = None,
+    streams: bool = True,
 ) -> SparkSession:
-    """A session for Millpond; what the JVM prints goes to `log_file` (nowhere without one), never to the terminal."""
+    """A session for Millpond; what the JVM prints goes to `log_file` (nowhere without one), never to the terminal.
+    `streams`: flows will run in it, which make many files."""
     require_java()
     cores = str(os.cpu_count() or 2)
     builder = SparkSession.builder.master(master).appName("millpond")
@@ -106,7 +108,8 @@ def build_session(
         except (PySparkException, RuntimeError, OSError) as error:
             hint = "Run: millpond doctor" + (f"; Spark's own words are in {log_file}." if log_file else "")
             raise SetupError("MP705", f"Spark did not start: {_first_line(error)}", hint=hint) from error
-    use_own_local_files(session)
+    if streams:
+        use_own_local_files(session)
     return session
 
 
