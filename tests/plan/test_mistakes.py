@@ -9,7 +9,7 @@ from tests.plan.planning import HEAD, plan_of, problems_of
 from millpond.errors import CODES
 
 PAGE = (Path(__file__).parent / "mistakes.md").read_text("utf-8")
-CASE = re.compile(r"^### (?P<claim>.+)\n```sql\n(?P<sql>.+)\n```\n(?P<found>(?:- .+\n?)+)", re.MULTILINE)
+CASE = re.compile(r"^### (?P<claim>.+)\n```sql\n(?P<sql>(?:.+\n)+)```\n(?P<found>(?:- .+\n?)+)", re.MULTILINE)
 CASES = [(c["claim"], c["sql"], [line[2:] for line in c["found"].strip().split("\n")]) for c in CASE.finditer(PAGE)]
 
 

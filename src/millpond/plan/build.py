@@ -8,7 +8,7 @@ from pathlib import Path
 
 from millpond.errors import MillpondError, Place
 from millpond.plan.assembly import assemble
-from millpond.plan.catalog import Catalog, Declaration, Relation, RelationKind
+from millpond.plan.catalog import Catalog, Declaration, Relation, RelationKind, broken
 from millpond.plan.changes import plan_insert, plan_select, plan_update
 from millpond.plan.checks import run_checks
 from millpond.plan.context import Context, Planned
@@ -97,6 +97,9 @@ def _define_all(script: Script, context: Context) -> None:
     if system.name not in declarations:
         context.tables[system.name] = system
         given[system.name] = Relation(system.name, RelationKind.TABLE, system.spec.schema)
+    for kind, name in script.unread:
+        if name.lower() not in declarations:
+            given[name.lower()] = broken(name, RelationKind.STREAM if kind == "STREAM" else RelationKind.TABLE)
     context.catalog = Catalog(declarations, given, lambda d: _define(d, context), context.findings)
     for declaration in declarations.values():
         context.catalog.find(declaration.name.text)

@@ -29,7 +29,7 @@ class Relation:
     declaration itself is wrong, which has been said already. `drivers` are the sources behind a stream; `query` is
     what a derived stream stands for and `tables` what that reads; `watermark` names the column that carries its time.
     `local` is for what only one statement knows: a CTE, a function that yields rows. `key` is that of a table whose
-    columns are unknown."""
+    columns are unknown. `wrong`: its declaration is, which has been reported."""
 
     name: str
     kind: RelationKind
@@ -42,6 +42,7 @@ class Relation:
     tables: tuple[str, ...] = ()
     local: bool = False
     key: tuple[str, ...] = ()
+    wrong: bool = False
 
     @property
     def is_stream(self) -> bool:
@@ -52,8 +53,8 @@ class Relation:
 
 
 def broken(name: str, kind: RelationKind = RelationKind.TABLE) -> Relation:
-    """A relation whose declaration is wrong: everything binds to it, so that one mistake is told once."""
-    return Relation(name, kind)
+    """A relation whose declaration is wrong: everything binds to it, so that one mistake is reported once."""
+    return Relation(name, kind, wrong=True)
 
 
 class Catalog:
@@ -79,6 +80,11 @@ class Catalog:
 
     def declaration(self, name: str) -> Declaration | None:
         return self._declarations.get(name.lower())
+
+    def declares(self, name: str) -> bool:
+        """Whether the file declares a name, in a statement that cannot be read too."""
+        relation = self._relations.get(name.lower())
+        return self.declaration(name) is not None or (relation is not None and relation.wrong)
 
     def find(self, name: str) -> Relation | None:
         """The relation of a name, defined now if it was not; None if there is none."""

@@ -88,8 +88,11 @@ def plan_insert(statement: Insert | Upsert, context: Context) -> Planned:
     bound = _bind(tree, clauses, context)
     if target.sink is not None and columns:
         bound = _by_position(bound, columns, statement, context)
-    label = f"sink {target.sink.spec.shown}" if target.sink else f"table '{target.name}'"
-    bound = name_outputs(bound, label, context.findings)
+    if target.sink is not None:
+        bound = name_outputs(bound, f"sink {target.sink.spec.shown}", context.findings)
+    else:
+        # A table is filled by position: the names mean nothing, they must only differ.
+        bound = rename_outputs(bound)
     aggregate = plan_aggregate(bound, bound.top, _groups_name(statement, bound, context))
     options = context.options_for(bound.drivers, clauses.statement)
     planned = replace(planned, bound=bound, aggregate=aggregate, options=options)
@@ -155,6 +158,8 @@ def _target(target: Name | SourceRef, clauses: Clauses, context: Context) -> Tar
     if relation is None:
         _report_unknown(target, context)
         return Target(target.text, broken=True)
+    if relation.wrong and context.catalog.declaration(target.text) is None:
+        return Target(relation.name, broken=True)
     if relation.is_stream:
         return _stream_target(target, context)
     _check_changeable(target, context, adding=True)

@@ -87,7 +87,7 @@ def _derived(statement: CreateStream, query: exp.Query, context: Context) -> Rel
     bound = Binder(context.findings, StatementRelations(context, clauses), name).bind(tree)
     context.planned.append(Planned(statement, context.index(statement), bound=bound))
     if not bound.drivers:
-        if context.findings.errors == before:
+        if context.findings.errors == before and not any(r.relation.wrong for r in bound.readings):
             message = f"Stream '{name}' is defined over tables only."
             hint = f"Write CREATE TABLE {name} AS SELECT ...: it is refreshed when its tables change."
             context.findings.error("MP215", message, statement.name.place, hint)

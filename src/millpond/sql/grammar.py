@@ -288,9 +288,18 @@ class Grammar(StrictParser):
         suffix = self._prev.text.upper()
         literal = kwargs.get("this")
         cast = super().build_cast(strict, **kwargs)
+        self._refuse_precision(kwargs.get("to"))
         if suffix in NUMBER_SUFFIXES and isinstance(literal, exp.Literal):
             cast.meta["suffix"] = suffix
         return cast
+
+    def _refuse_precision(self, to: Any) -> None:
+        """Spark has no cast to TIMESTAMP(3); leaving the 3 out would keep digits that the user means to cut."""
+        if isinstance(to, exp.DataType) and to.is_type(*exp.DataType.TEMPORAL_TYPES) and to.expressions:
+            digits = to.expressions[0].name
+            hint = "Write date_trunc('MILLISECOND', ...) to cut them, or TIMESTAMP."
+            message = f"A cast to TIMESTAMP({digits}) would cut digits, which Spark's casts do not."
+            self.refuse(message, token=self._prev, code="MP108", hint=hint)
 
     def _parse_as_command(self, start: Token) -> exp.Command:
         self.refuse(f"{shown(start)} cannot stand here.", token=start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -41,14 +42,23 @@ __all__ = ["Script", "parse_expression", "parse_script", "parse_type", "place_of
 T = TypeVar("T")
 Parse = Callable[[Grammar, dict[str, Any]], Statement]
 
+# CREATE OR REPLACE TEMPORARY TABLE IF NOT EXISTS name
+DECLARING_WORDS_MAX = 9
+_DECLARES = re.compile(
+    r"CREATE (?:OR REPLACE )?(?:\w+ )??(?P<kind>STREAM|TABLE|VIEW|SOURCE) (?:IF NOT EXISTS )?(?P<name>\w+)",
+    re.IGNORECASE,
+)
+
 
 @dataclass(frozen=True)
 class Script:
-    """The statements of a text in order, and what was wrong with the others."""
+    """The statements of a text in order, and what was wrong with the others; `unread` are the names that those would
+    have declared, each with the word after CREATE."""
 
     source: SourceText
     statements: tuple[Statement, ...]
     problems: tuple[Problem, ...]
+    unread: tuple[tuple[str, str], ...] = ()
 
 
 def parse_script(text: str, *, file: str = "<text>", variables: Mapping[str, str] | None = None) -> Script:
@@ -56,15 +66,24 @@ def parse_script(text: str, *, file: str = "<text>", variables: Mapping[str, str
     lexed = lex(text, file, variables or {}, MILLPOND.tokenizer())
     statements: list[Statement] = []
     problems: list[tuple[int, Problem]] = [(m.start, lexed.problem(m)) for m in lexed.mistakes]
+    unread: list[tuple[str, str]] = []
     for tokens in _split(lexed.tokens):
         if _is_spoilt(tokens, lexed):
+            unread += _declared(tokens)
             continue
         try:
             statements.append(_parse_whole(lexed.source, tokens, parse_statement))
         except Refusal as refusal:
             problems.append((refusal.token.start, _problem(refusal, lexed.source)))
+            unread += _declared(tokens)
     problems.sort(key=lambda found: found[0])
-    return Script(lexed.source, tuple(statements), tuple(problem for _, problem in problems))
+    return Script(lexed.source, tuple(statements), tuple(problem for _, problem in problems), tuple(unread))
+
+
+def _declared(tokens: list[Token]) -> list[tuple[str, str]]:
+    """The kind and the name that a statement would declare which cannot be read."""
+    found = _DECLARES.match(" ".join(token.text for token in tokens[:DECLARING_WORDS_MAX]))
+    return [(found["kind"].upper(), found["name"])] if found else []
 
 
 def parse_expression(text: str, *, file: str = "<condition>") -> exp.Expression:

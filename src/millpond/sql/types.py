@@ -32,6 +32,8 @@ SIMPLE_TYPES: dict[str, Callable[[], pa.DataType]] = {
     "TIMESTAMP_LTZ": lambda: pa.timestamp("us", tz="UTC"),
     "TIMESTAMP_NTZ": lambda: pa.timestamp("us"),
 }
+TIMESTAMP_WORDS = ("TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ")
+FRACTION_DIGITS_MAX = 6
 DECIMAL_WORDS = ("DECIMAL", "NUMERIC", "DEC")
 TEXT_WORDS = ("VARCHAR", "CHAR", "CHARACTER")
 NESTED_WORDS = ("ARRAY", "MAP", "STRUCT")
@@ -65,6 +67,8 @@ def take_type(cursor: Cursor) -> pa.DataType:
         _refuse(cursor, f"Expected a type, found {shown(token)}.")
     word = cursor.take_token().text.upper()
     if word in SIMPLE_TYPES:
+        if word in TIMESTAMP_WORDS and cursor.sees("("):
+            _fraction_digits(cursor, word)
         return SIMPLE_TYPES[word]()
     if word in DECIMAL_WORDS:
         return _decimal(cursor)
@@ -88,6 +92,15 @@ def _refuse(cursor: Cursor, message: str, token: Token | None = None, hint: str 
         hint or "Types are INT, BIGINT, DECIMAL(p,s), DOUBLE, STRING, BOOLEAN, DATE, TIMESTAMP, ARRAY<...> and others."
     )
     cursor.refuse(message, token=token, code="MP108", hint=hint)
+
+
+def _fraction_digits(cursor: Cursor, word: str) -> None:
+    """The precision of TIMESTAMP(3). A timestamp always holds microseconds, so up to six digits fit and none is cut."""
+    token = cursor.here
+    digits = _numbers(cursor, most=1)[0]
+    if digits > FRACTION_DIGITS_MAX:
+        hint = f"A timestamp holds microseconds: {word} or {word}({FRACTION_DIGITS_MAX}) at most."
+        _refuse(cursor, f"{word}({digits}) does not exist.", token, hint)
 
 
 def _decimal(cursor: Cursor) -> pa.DataType:

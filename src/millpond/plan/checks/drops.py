@@ -31,7 +31,7 @@ def _drop(subject: Subject, statement: Drop, declared: dict[str, Statement]) -> 
     if created is not None:
         message = f"'{name}' is created in line {created.place.line} and dropped here: the file says both."
         yield subject.problem("MP223", message, name.place, "Remove one of the two statements.")
-    elif not statement.if_exists and subject.catalog.declaration(name.text) is None:
+    elif not statement.if_exists and not subject.catalog.declares(name.text):
         hint = did_you_mean(name.text, subject.catalog) or f"Write DROP {statement.kind.upper()} IF EXISTS {name};"
         yield subject.problem("MP201", f"There is no stream, table or view '{name}'.", name.place, hint)
 
