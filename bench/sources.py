@@ -237,8 +237,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one line of named figures")
     parser.add_argument("--scale", type=float, default=1.0, help="how large the data is")
-    parser.add_argument("--only", default=",".join(FIGURES), help="which figures")
+    parser.add_argument("--only", default=",".join(FIGURES), help="which figures, comma between")
     arguments = parser.parse_args()
+    if unknown := set(arguments.only.split(",")) - set(FIGURES):
+        parser.error(f"no such figures: {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
     bench = Bench(arguments.scale)
     try:
         figures: dict[str, float] = {}

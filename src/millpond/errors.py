@@ -37,7 +37,7 @@ CODES: dict[str, str] = {
     "MP216": "A join or UNION ALL emits rows of a table in every batch",
     "MP217": "A transaction is wrong here",
     "MP218": "Two streams are mixed in one statement",
-    "MP219": "A function has no such name or takes other arguments",
+    "MP219": "A function has no such name, takes other arguments or is refused",
     "MP220": "An aggregate or window function stands where none can",
     "MP221": "Something could not be verified without running",
     "MP222": "Two flows feed each other's tables",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,15 @@ def expected(turn: int) -> dict[str, Any]:
     return {"inside": rows, "outside": rows, "turn": turn}
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt here, also where the tests run in the background, which ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("point", [p for p in POINTS if p.startswith(("commit", "log.append")) and "half" not in p])
 def test_ctrl_c_waits_for_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     made = opened(tmp_path)

@@ -15,7 +15,7 @@ WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 def function_name(node: exp.Expr) -> str:
     """The name under which Spark knows a function, in lower case."""
     if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc):
-        return str(node.this).lower()
+        return node.name.lower()
     written = node.meta_get("name")
     return str(written or (node.sql_name() if isinstance(node, exp.Func) else node.key)).lower()
 

@@ -87,6 +87,27 @@ _AGGREGATES = """
 AGGREGATES = frozenset(_AGGREGATES.split())
 
 
+# Functions of Spark that reach outside of the rows they are given: with them whoever may only read tables could run any
+# Java method, end the process, or read files of the machine.
+_JAVA, _FILES, _WORKERS = "it calls a method of Java", "it reads a file of this machine", "it reads the log of Spark"
+REFUSED = {
+    "JAVA_METHOD": _JAVA,
+    "REFLECT": _JAVA,
+    "TRY_REFLECT": _JAVA,
+    "FROM_PROTOBUF": _FILES,
+    "TO_PROTOBUF": _FILES,
+    "PYTHON_WORKER_LOGS": _WORKERS,
+}
+REFUSED_HINT = "Only functions that compute with their arguments can be used."
+
+
+def refusal(node: exp.Expr) -> str:
+    """Why a call is refused, as a sentence; empty for any other node."""
+    name = function_name(node) if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc) else None
+    reason = REFUSED.get(name or "")
+    return f"The function '{(name or '').lower()}' cannot be used: {reason}." if reason else ""
+
+
 def function_name(node: exp.Expr) -> str | None:
     """The name of a call in capitals, as it was written; None for what is no call."""
     if isinstance(node, exp.Anonymous):

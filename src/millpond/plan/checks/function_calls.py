@@ -1,4 +1,4 @@
-"""Functions exist."""
+"""Functions exist, and none reaches outside of the rows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from millpond.errors import Problem
 from millpond.plan.checks.subject import Subject
 from millpond.plan.function_names import FUNCTIONS
 from millpond.plan.functions import function_name
+from millpond.sql.functions import REFUSED_HINT, refusal
 from millpond.suggest import did_you_mean
 
 
@@ -17,6 +18,9 @@ def check(subject: Subject) -> Iterator[Problem]:
     for tree in subject.trees():
         for node in tree.find_all(exp.Anonymous, exp.AnonymousAggFunc):
             name = function_name(node)
+            if refused := refusal(node):
+                yield subject.problem("MP219", refused, node, REFUSED_HINT)
+                continue
             if name in FUNCTIONS or isinstance(node.parent, exp.Hint):
                 continue
             hint = did_you_mean(name, FUNCTIONS) or "Millpond has the functions of Spark SQL."
