@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -9,11 +10,28 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.errors import TableError
 from millpond.options import Option
 from millpond.schema import Schema
 
+# A pandas.DataFrame too, which has no type here because pandas need not be installed.
 Rows: TypeAlias = Sequence[Mapping[str, Any]] | pa.Table | pa.RecordBatch
 Keys: TypeAlias = Sequence[Any] | pa.Array | pa.ChunkedArray | pa.Table
+ROWS_HINT = "Give a list of dicts, a pyarrow.Table, a pyarrow.RecordBatch or a pandas.DataFrame."
+
+
+def frame_as_arrow(rows: Any) -> Any:
+    """A pandas DataFrame as an Arrow table without its index; anything else as it is. MP404 for a column whose values
+    have no common type."""
+    # Whoever has a frame has imported pandas; importing it here would cost everybody else a second.
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not isinstance(rows, pandas.DataFrame):
+        return rows
+    try:
+        return pa.Table.from_pandas(rows, preserve_index=False)
+    except pa.ArrowException as error:
+        hint = "Give each column of the frame one type, such as frame['name'].astype('string')."
+        raise TableError("MP404", f"A column of the frame has values of several types: {error}", hint=hint) from error
 
 
 @dataclass(frozen=True)

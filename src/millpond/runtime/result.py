@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from millpond.errors import SetupError
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class Result:
@@ -17,14 +20,16 @@ class Result:
         self._table = table
 
     def to_arrow(self) -> pa.Table:
+        """The rows as a pyarrow.Table."""
         return self._table
 
-    def to_pandas(self) -> Any:
-        """A pandas DataFrame; MP309 when pandas is not installed."""
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a pandas DataFrame, decimals as Decimal, times with their zone; MP309 where pandas is not
+        installed."""
         try:
             return self._table.to_pandas()
         except ImportError as error:
-            raise SetupError("MP309", "This needs pandas.", hint="Run: pip install pandas") from error
+            raise SetupError("MP309", "This needs pandas.", hint="Run: pip install 'millpond[pandas]'") from error
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows as Python dicts, decimals as Decimal, times with their zone."""
@@ -33,6 +38,7 @@ class Result:
 
     @property
     def columns(self) -> tuple[str, ...]:
+        """The names of the columns, in order."""
         return tuple(self._table.column_names)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -6,15 +6,16 @@ import base64
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 from uuid import UUID, uuid4
 
 import pyarrow as pa
 
-from millpond.contracts.table import Rows
+from millpond.contracts.table import ROWS_HINT, Rows
 from millpond.errors import SourceError
 from millpond.rendering import json_lines
 from millpond.schema import Column, Schema
@@ -30,8 +31,7 @@ def json_records(rows: Rows) -> list[bytes]:
     if isinstance(rows, pa.Table | pa.RecordBatch):
         return [f"{line}\n".encode() for line in json_lines(rows, exact_numbers=True)]
     if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable):
-        hint = "Give a list of dicts, a pyarrow.Table or a pyarrow.RecordBatch."
-        raise SourceError("MP504", f"Records cannot be {type(rows).__name__}.", hint=hint)
+        raise SourceError("MP504", f"Records cannot be {type(rows).__name__}.", hint=ROWS_HINT)
     return [_line(row) for row in rows]
 
 
@@ -44,6 +44,68 @@ def columns_of(lines: Iterable[bytes]) -> Schema | None:
             spelled, so_far = found.get(name.lower(), (name, Guess()))
             found[name.lower()] = (spelled, so_far.merged(json_guess(value)))
     return Schema.of(Column(name, guess.type()) for name, guess in found.values()) if found else None
+
+
+def unknown_names(rows: Rows, columns: Schema) -> list[str]:
+    """The names in records that no column has, those of fields inside of structs with their path; each once."""
+    expected = pa.struct([(column.name, column.type) for column in columns])
+    if isinstance(rows, pa.Table | pa.RecordBatch):
+        return list(dict.fromkeys(_unknown_fields(pa.struct(rows.schema), expected, "")))
+    # What is no record at all is rejected when it is turned into lines.
+    records = rows if isinstance(rows, Iterable) else ()
+    return list(dict.fromkeys(name for row in records for name in _unknown_keys(row, expected, "")))
+
+
+def known_names(columns: Schema) -> list[str]:
+    """The names that records may have, those of fields inside of structs with their path."""
+    return list(_paths(pa.struct([(column.name, column.type) for column in columns]), ""))
+
+
+def _paths(type_: pa.DataType, path: str) -> Iterator[str]:
+    if pa.types.is_struct(type_):
+        for field in type_:
+            yield path + field.name
+            yield from _paths(field.type, f"{path}{field.name}.")
+    elif (inner := _inner(type_)) is not None:
+        yield from _paths(inner, path)
+
+
+def _unknown_fields(given: pa.DataType, expected: pa.DataType, path: str) -> Iterator[str]:
+    """Of Arrow: the types say it."""
+    if pa.types.is_struct(given) and pa.types.is_struct(expected):
+        known = _fields(expected)
+        for field in given:
+            if field.name.lower() not in known:
+                yield path + field.name
+            else:
+                yield from _unknown_fields(field.type, known[field.name.lower()], f"{path}{field.name}.")
+    elif (inner := _inner(given)) is not None and (wanted := _inner(expected)) is not None:
+        yield from _unknown_fields(inner, wanted, path)
+
+
+def _unknown_keys(value: Any, expected: pa.DataType, path: str) -> Iterator[str]:
+    if isinstance(value, Mapping) and pa.types.is_struct(expected):
+        known = _fields(expected)
+        for name, inside in value.items():
+            if str(name).lower() not in known:
+                yield f"{path}{name}"
+            elif isinstance(inside, Mapping | list | tuple):
+                yield from _unknown_keys(inside, known[name.lower()], f"{path}{name}.")
+    elif isinstance(value, Mapping | list | tuple) and (inner := _inner(expected)) is not None:
+        for inside in value.values() if isinstance(value, Mapping) else value:
+            yield from _unknown_keys(inside, inner, path)
+
+
+@lru_cache(maxsize=256)
+def _fields(type_: pa.StructType) -> dict[str, pa.DataType]:
+    return {field.name.lower(): field.type for field in type_}
+
+
+def _inner(type_: pa.DataType) -> pa.DataType | None:
+    """The type of what a list or map holds."""
+    if pa.types.is_map(type_):
+        return type_.item_type
+    return type_.value_type if pa.types.is_list(type_) or pa.types.is_large_list(type_) else None
 
 
 def _line(row: Any) -> bytes:

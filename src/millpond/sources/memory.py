@@ -31,12 +31,12 @@ from millpond.contracts.source import (
 )
 from millpond.contracts.table import Rows
 from millpond.errors import Problem, Severity
-from millpond.options import INTEGER, Option
+from millpond.options import INTEGER, Option, choice
 from millpond.schema import Schema
 from millpond.sources.feed import Feed
 from millpond.sources.files.formats import FileFormat
 from millpond.sources.files.quick import quick_parser
-from millpond.sources.handed import columns_of, json_records
+from millpond.sources.handed import columns_of, json_records, known_names, unknown_names
 from millpond.sources.raw import PROBLEM, SUSPECT, VALUE
 
 if TYPE_CHECKING:
@@ -51,6 +51,12 @@ UNFED = "nobody has fed it yet"
 OPTIONS = (
     Option("sample.rows", INTEGER, "1000", "Rows that are looked at to find the columns."),
     Option("max.rows.per.batch", INTEGER, "1000000", "The most rows that one batch takes."),
+    Option(
+        "on.unknown.field",
+        choice("reject", "ignore"),
+        "reject",
+        "What `send` does with records that have a name which the stream has not: raises MP202, or leaves it out.",
+    ),
 )
 
 
@@ -77,6 +83,18 @@ class MemoryStream:
             for first in range(0, len(lines), limit):
                 self._write(lines[first : first + limit])
         return len(lines)
+
+    def unknown_names(self, rows: Rows) -> list[str]:
+        """The names in records that this stream has no column for, unless it ignores them; before its columns are
+        known every name may become one."""
+        if not len(self._columns) or self._spec.values["on.unknown.field"] == "ignore":
+            return []
+        return unknown_names(rows, self._columns)
+
+    @property
+    def names(self) -> list[str]:
+        """The names that records may have, for a hint."""
+        return known_names(self._columns)
 
     def _write(self, lines: list[bytes]) -> None:
         numbers = pa.array(range(self._next, self._next + len(lines)), pa.int64())
@@ -223,7 +241,7 @@ PLUGIN = SourcePlugin(
     discover=lambda spec: Found(detail=UNFED),
     validate=validate,
     open_stream=open_stream,
-    pace=("sample.rows", "max.rows.per.batch"),
+    pace=("sample.rows", "max.rows.per.batch", "on.unknown.field"),
     found_in=found_in,
     make_known=make_known,
 )

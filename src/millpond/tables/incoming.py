@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.contracts.table import Rows
+from millpond.contracts.table import ROWS_HINT, Rows, frame_as_arrow
 from millpond.errors import BindError, TableError
 from millpond.schema import Schema
 from millpond.suggest import did_you_mean
@@ -40,13 +40,13 @@ class Incoming:
 def incoming(table: str, schema: Schema, rows: Rows) -> list[Incoming]:
     """The columns that rows have, in groups of rows with the same columns, in the order of the rows; MP202 for a
     column that the table has not, MP404 for a value that does not fit."""
+    rows = frame_as_arrow(rows)
     if isinstance(rows, pa.Table | pa.RecordBatch):
         names = _declared(table, schema, rows.schema.names)
         columns = {name: cast_array(rows.column(i), schema[name]) for i, name in enumerate(names)}
         return [Incoming(columns, rows.num_rows)]
     if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Sequence):
-        hint = "Give a list of dicts, a pyarrow.Table or a pyarrow.RecordBatch."
-        raise TableError("MP409", f"Rows cannot be {type(rows).__name__}.", hint=hint)
+        raise TableError("MP409", f"Rows cannot be {type(rows).__name__}.", hint=ROWS_HINT)
     alike = _columns(rows)
     if alike is not None:
         return [_from_columns(table, schema, *alike, len(rows))]
