@@ -8,7 +8,9 @@ import pytest
 
 from millpond import registry
 
-HEAVY = ("pyspark", "py4j", "pandas")
+# Not pandas: where it is installed pyarrow itself loads it, at the first value that it is given. That our own modules
+# do not is import-linter's to see.
+HEAVY = ("pyspark", "py4j")
 LIGHT_PACKAGES = ("millpond", "millpond.plan", "millpond.expressions", "millpond.sql", "millpond.contracts")
 
 # Imports a package and all that is in it; of millpond itself only the top.

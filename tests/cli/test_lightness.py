@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("pyspark", "py4j", "pandas")
+# Not pandas: pyarrow loads it where it is installed.
+HEAVY = ("pyspark", "py4j")
 
 # Runs a command in a fresh Python and tells on standard error which heavy packages it loaded.
 CODE = """
