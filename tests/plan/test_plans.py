@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from sqlglot import exp
 from tests.plan.planning import HEAD, plan_of
 
 from millpond.contracts.source import Mode
@@ -417,3 +418,16 @@ def test_the_pace_of_a_source_is_no_part_of_its_name_unless_two_paces_stand_side
     assert ids("'format' = 'json'") != [plain]
     first, second = ids(quick, slow)
     assert first == plain != second
+
+
+def test_options_of_a_relation_do_not_stay_in_the_query() -> None:
+    plan = plan_of("""
+        CREATE STREAM tx AS SELECT seq FROM 'generate://?rows=9' WITH ('max.rows.per.batch' = '3');
+        INSERT INTO 'file://./out' SELECT seq FROM tx WHERE seq > 1;
+        CREATE TABLE t AS SELECT seq, ts FROM 'generate://?rows=9' WITH ('max.rows.per.batch' = '4');
+    """)
+    assert plan.errors == ()
+    queries = [step.query for flow in plan.flows for step in flow.steps]
+    queries += [table.query for table in plan.tables if table.query is not None]
+    assert len(queries) == 2
+    assert not any(table.args.get("mp_options") for query in queries for table in query.find_all(exp.Table))

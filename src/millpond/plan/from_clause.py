@@ -138,7 +138,9 @@ def _renamed(binder: Binder, table: exp.Expr, columns: Schema | None) -> Schema 
 
 
 def _put(table: exp.Table, relation: Relation, item: Item) -> None:
-    """Write the relation's own name, the batch, or a derived stream's query where the user's name stood."""
+    """Write the relation's own name, the batch, or a derived stream's query where the user's name stood. Its WITH has
+    been read: left there, the relation would look like more than a name to whoever runs the query."""
+    table.set("mp_options", None)
     if isinstance(table.this, nodes.Uri | nodes.Changes | exp.Identifier) and relation.query is None:
         name = BATCH if relation.is_stream and not relation.local else relation.name
         table.set("this", _quoted(name, table.this))

@@ -1,8 +1,66 @@
-"""Subqueries that look at the queries around them: how far out."""
+"""Subqueries that look at the queries around them: how far out, and in a form that Spark runs fast."""
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from sqlglot import exp
+
+from millpond.sql.conditions import all_of
+from millpond.sql.functions import AGGREGATES, function_name
+
+Tree = TypeVar("Tree", bound=exp.Expr)
+# Clauses above the conditions of a subquery that Spark cannot pull a comparison with the query around through.
+_ABOVE = ("group", "having", "distinct", "limit", "offset", "windows", "qualify")
+
+
+def rewrite_correlated(tree: Tree) -> Tree:
+    """The tree with its correlated subqueries as Spark joins them by their equalities; a new tree.
+
+    `(SELECT COUNT(*) FROM p WHERE p.card = t.card AND p.ts < t.ts)`: Spark pairs the values of t.ts with every row of
+    p, in a nested loop, because it reads t.card as p.card wherever both are plain columns. With another expression of
+    the same value on one side it pairs (t.card, t.ts) with p, by a hash of the card.
+    """
+    tree = tree.copy()
+    for select in list(tree.find_all(exp.Select)):
+        equalities, others = _ties(select)
+        if equalities and others and _is_more_than_rows(select):
+            for column in equalities:
+                column.replace(exp.Coalesce(this=column.copy(), expressions=[column.copy()]))
+    return tree
+
+
+def _ties(select: exp.Select) -> tuple[list[exp.Expr], int]:
+    """The columns of a subquery that must equal a column around it, and how many conditions tie it in another way."""
+    names = relation_names(select)
+    where = select.args.get("where")
+    equalities: list[exp.Expr] = []
+    others = 0
+    for condition in all_of(where.this if where is not None else None):
+        columns = [column for column in condition.find_all(exp.Column) if column.table]
+        if all(_is_known_inside(column, select) for column in columns):
+            continue
+        own = _own_side(condition, names)
+        if own is not None:
+            equalities.append(own)
+        else:
+            others += 1
+    return equalities, others
+
+
+def _own_side(condition: exp.Expr, names: set[str]) -> exp.Expr | None:
+    """The subquery's own column of `own = around` or `around = own`."""
+    sides = (condition.this, condition.expression) if isinstance(condition, exp.EQ) else ()
+    if not all(isinstance(side, exp.Column) for side in sides):
+        return None
+    own = [side for side in sides if side.table.lower() in names]
+    return own[0] if len(own) == 1 else None
+
+
+def _is_more_than_rows(select: exp.Select) -> bool:
+    if any(select.args.get(clause) for clause in _ABOVE):
+        return True
+    return any(function_name(node) in AGGREGATES for e in select.expressions for node in e.walk())
 
 
 def far_column(query: exp.Expr) -> exp.Column | None:

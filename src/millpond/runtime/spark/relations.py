@@ -9,6 +9,7 @@ from sqlglot import exp
 from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
 from millpond.plan.missing import rewrite_missing
 from millpond.plan.model import BATCH
+from millpond.sql.correlation import rewrite_correlated
 from millpond.sql.grouping import rewrite_grouped
 from millpond.sql.ordering import rewrite_ordering
 from millpond.sql.rewrites import rewrite_any_all
@@ -30,7 +31,7 @@ def spark_text(query: exp.Query, views: Mapping[str, str]) -> str:
         if not table.alias:
             table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))
         table.set("this", exp.to_identifier(view, quoted=True))
-    return render(rewrite_any_all(rewrite_grouped(rewrite_ordering(rewrite_missing(ready)))))
+    return render(rewrite_correlated(rewrite_any_all(rewrite_grouped(rewrite_ordering(rewrite_missing(ready))))))
 
 
 def _real_tables(query: exp.Expr) -> list[exp.Table]:
