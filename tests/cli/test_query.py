@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import sys
 from collections.abc import Iterator
 from decimal import Decimal
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from millpond.cli import query
 from millpond.cli.main import main
 from millpond.cli.query import read_query
 from millpond.errors import BindError, MillpondError
@@ -177,3 +179,77 @@ def test_anything_else_is_wrong_input(sql: str, code: str, says: str) -> None:
         read_query(sql, {})
     assert (caught.value.code, caught.value.exit_code) == (code, 2)
     assert says in str(caught.value)
+
+
+def test_a_dash_reads_the_query_from_standard_input(
+    state: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    text = "\ufeff-- from a file\nSELECT *\nFROM users;\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert main(["query", "-", "--state", str(state), "--format", "csv"]) == 0
+    assert asked == [text.lstrip("\ufeff")]
+    assert capsys.readouterr().out.startswith("name,paid,at\n")
+
+
+def test_standard_input_that_is_not_text_is_coded(
+    state: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"SELECT '\xff'")))
+    assert main(["query", "-", "--state", str(state)]) == 2
+    assert capsys.readouterr().err.startswith("MP110  Standard input is not UTF-8 text.")
+
+
+class Rounds:
+    """A pause between rounds that is interrupted after so many of them, as Ctrl-C does."""
+
+    def __init__(self, rounds: int) -> None:
+        self.waited: list[float] = []
+        self._rounds = rounds
+
+    def __call__(self, seconds: float) -> None:
+        self.waited.append(seconds)
+        if len(self.waited) == self._rounds:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("format_", "round_"),
+    [("json", '{"n": 1}\n'), ("csv", "n\n1\n"), ("table", "n\n-\n1\n(1 row)\n")],
+)
+def test_watch_asks_again_and_separates_the_rounds_on_a_pipe(
+    tmp_path: Path, format_: str, round_: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    server = QuerySocket(make_state(tmp_path / "s") / SOCKET_NAME, lambda sql: pa.table({"n": [1]}))
+    server.start()
+    pause = Rounds(3)
+    monkeypatch.setattr(query, "pause", pause)
+    words = ["query", "SELECT 1", "--state", str(tmp_path / "s"), "--watch", "2s", "--format", format_]
+    assert main(words) == 130
+    server.stop()
+    assert capsys.readouterr().out == f"{round_}\n{round_}\n{round_}"
+    assert pause.waited == [2.0, 2.0, 2.0]
+
+
+def test_watch_clears_a_terminal_and_says_what_it_asks() -> None:
+    assert query.heading("SELECT *\nFROM users", 2.0, dt.datetime(2026, 3, 1, 10, 0, 5)) == (
+        "\x1b[H\x1b[2J\x1b[3JEvery 2s: SELECT * FROM users  (10:00:05, Ctrl-C ends)\n\n"
+    )
+
+
+def test_watch_ends_with_the_error_of_a_round(state: Path, capsys: Capture) -> None:
+    assert main(["query", "SELECT * FROM usres", "--state", str(state), "--watch", "1s"]) == 2
+    assert "MP201" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--watch", "soon"], "MP106  'soon' is not a duration."),
+        (["--watch", "0s"], "MP310  --watch needs a time above zero."),
+        (["--watch", "1s", "-o", "x.csv"], "MP310  --watch writes to standard output"),
+        (["--watch", "1s", "--format", "arrow"], "MP310  --watch writes to standard output"),
+    ],
+)
+def test_what_cannot_be_watched_is_wrong_input(state: Path, words: list[str], says: str, capsys: Capture) -> None:
+    assert main(["query", "SELECT 1", "--state", str(state), *words]) == 2
+    assert capsys.readouterr().err.startswith(says)

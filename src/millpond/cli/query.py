@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from millpond.cli.command import Arguments, Command, add_state, add_variables
 from millpond.cli.results import FORMATS, Form, write_result
@@ -16,9 +18,18 @@ from millpond.errors import OptionError, SqlError, StateError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# To the top left, the screen and what was scrolled out of it emptied.
+CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+pause = time.sleep
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sql", metavar="SQL", help='one query, such as "SELECT * FROM users" or "SHOW TABLES"')
+    parser.add_argument(
+        "sql", metavar="SQL", help='one query, such as "SELECT * FROM users" or "SHOW TABLES"; - reads standard input'
+    )
+    parser.add_argument(
+        "--watch", metavar="TIME", help="ask again after each TIME, such as 2s, until Ctrl-C (exit 130)"
+    )
     add_state(parser)
     parser.add_argument("--app", metavar="FILE", help="the app's SQL file; its state directory is found by it")
     add_variables(parser)
@@ -34,10 +45,57 @@ def run(arguments: Arguments) -> int:
     if form.is_binary and form.file is None and sys.stdout.isatty():
         hint = "Write it to a file with -o FILE, or choose another --format."
         raise OptionError("MP310", "Arrow is not for a terminal.", hint=hint)
-    sql = read_query(arguments.sql, dict(arguments.variables))
+    interval_s = None if arguments.watch is None else read_interval(arguments.watch, form)
+    text = read_standard_input() if arguments.sql == "-" else arguments.sql
+    variables = dict(arguments.variables)
+    sql = read_query(text, variables)
     state = find_state(arguments.state, arguments.app)
-    write_result(answer(sql, state, arguments.app, dict(arguments.variables)), form)
+
+    def ask() -> pa.Table:
+        return answer(sql, state, arguments.app, variables)
+
+    if interval_s is not None:
+        watch(ask, form, sql, interval_s)
+    write_result(ask(), form)
     return 0
+
+
+def watch(ask: Callable[[], pa.Table], form: Form, sql: str, interval_s: float) -> NoReturn:
+    """Ask and write again and again: over each other on a terminal, else with an empty line between two rounds."""
+    before = ""
+    while True:
+        rows = ask()
+        terminal = sys.stdout.isatty()
+        sys.stdout.write(heading(sql, interval_s, datetime.now().astimezone()) if terminal else before)
+        write_result(rows, form)
+        before = "\n"
+        pause(interval_s)
+
+
+def heading(sql: str, interval_s: float, at: datetime) -> str:
+    """Clears the screen and says what is asked, and when the answer came."""
+    return f"{CLEAR}Every {interval_s:g}s: {' '.join(sql.split())}  ({at:%H:%M:%S}, Ctrl-C ends)\n\n"
+
+
+def read_interval(text: str, form: Form) -> float:
+    """The seconds between two rounds; MP310 where rounds could not follow each other."""
+    from millpond.units import parse_duration
+
+    interval_s = parse_duration(text) / 1_000_000
+    if interval_s <= 0:
+        raise OptionError("MP310", "--watch needs a time above zero.", hint="Write it as in: --watch 2s")
+    if form.file is not None or form.is_binary:
+        message = "--watch writes to standard output, as table, json or csv."
+        raise OptionError("MP310", message, hint="Leave out --watch, or -o and --format arrow.")
+    return interval_s
+
+
+def read_standard_input() -> str:
+    """The text that is piped in; MP110 for what is not text."""
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SqlError("MP110", "Standard input is not UTF-8 text.", hint="Pipe in text in UTF-8.") from error
 
 
 def read_query(text: str, variables: dict[str, str]) -> str:
