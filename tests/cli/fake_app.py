@@ -21,12 +21,13 @@ def progress(
     flow_state: str = "running",
     error: str = "",
     problems: tuple[Problem, ...] = (),
+    failures: tuple[Problem, ...] = (),
 ) -> AppProgress:
     """An app of one table, one flow and one source at one moment."""
     table = TableProgress("users", table_state, rows, rows, "memory", "user_id", "1 of 3", None, 0)
     flow = FlowProgress("trades", "trades", flow_state, 2, 1, rows, 1234.5, 45.6, 7, error)
     source = SourceProgress("trades", "file", flow_state, "healthy", rows, None, None, 0, 2)
-    return AppProgress("app", state, seconds, (table,), (flow,), (source,), problems)
+    return AppProgress("app", state, seconds, (table,), (flow,), (source,), problems, failures=failures)
 
 
 @dataclass

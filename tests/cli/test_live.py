@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
+import pytest
 from rich.console import Console
 from tests.cli.fake_app import progress
 
-from millpond.cli.live import LiveView, RowsAbove, picture
-from millpond.errors import Problem, Severity
+from millpond.cli.live import LiveView, RowsAbove
+from millpond.cli.picture import Picture
+from millpond.errors import Place, Problem, Severity
 from millpond.runtime.figures.progress import AppProgress
 
+FAILURE = Problem(
+    "MP408",
+    "Division by zero in the statement that fills 'ratios': the row with key u17 has a count of 0.",
+    Place("shop.sql", 14, 9),
+    "Write NULLIF(count, 0), or 'on.error' = 'dead-letter' to put such rows aside.",
+)
+WARNING = Problem("MP707", "Nobody feeds 'memory://ticks'.", severity=Severity.WARNING)
 
-def drawn(moment: AppProgress, width: int = 120) -> str:
-    console = Console(file=io.StringIO(), width=width, record=True)
-    console.print(picture(moment))
+
+def drawn(moment: AppProgress, width: int = 120, height: int = 40, file: str | None = "shop.sql") -> str:
+    """The picture without colours."""
+    console = Console(file=io.StringIO(), width=width, height=height, record=True)
+    console.print(Picture(moment, file))
     return console.export_text()
 
 
@@ -23,26 +35,67 @@ def visible(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
-def test_the_picture_has_tables_flows_and_sources() -> None:
+def failed() -> AppProgress:
+    return progress(flow_state="failed", error="MP408 Division by zero.", failures=(FAILURE,), problems=(WARNING,))
+
+
+def test_the_picture_has_flows_tables_and_sources() -> None:
     text = drawn(progress(seconds=75.2, rows=12_345))
-    assert "app  running  1:15" in text
-    assert re.search(r"table +rows +version +state +backend", text)
-    assert re.search(r"users +12,345 +12,345 +ready +memory", text)
-    assert re.search(r"trades +12,345 +1,234 +46 +7 +running", text)
-    assert re.search(r"trades +12,345 +- +2 +running +healthy", text)
+    assert text.startswith("app  running  1:15\n")
+    assert re.search(r"flow +state +rows +rows/s +batch ms +lag", text)
+    assert re.search(r"  trades +running +12,345 +1,234 +46 +7", text)
+    assert re.search(r"table +state +rows +version +backend", text)
+    assert re.search(r"  users +ready +12,345 +12,345 +memory", text)
+    assert re.search(r"  trades +running +healthy +12,345 +- +2", text)
+    assert 'Ctrl-C stops. Ask with: millpond query "SHOW TABLES" --app shop.sql' in text
 
 
 def test_a_loading_table_tells_how_far_it_is() -> None:
     assert "loading 1 of 3" in drawn(progress("loading", table_state="loading"))
 
 
-def test_a_failed_flow_shows_its_error() -> None:
-    assert "failed  MP702 [Two] rows." in drawn(progress(flow_state="failed", error="MP702 [Two] rows."))
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+def test_a_failure_is_in_the_picture_with_place_and_hint_and_what_to_do_next(width: int, height: int) -> None:
+    text = drawn(failed(), width, height)
+    lines = text.splitlines()
+    assert lines[0] == "! app  running, 1 of 1 flow failed  0:01"
+    assert max(map(len, lines)) <= width
+    assert len(lines) < height
+    flat = " ".join(text.split())
+    assert f"! MP408 shop.sql:14:9 {FAILURE.message}" in flat
+    assert f"hint: {FAILURE.hint}" in flat
+    assert re.search(r"! trades +failed", text)
+    assert "MP707 Nobody feeds 'memory://ticks'." in flat
+    assert "Ctrl-C stops. Repair shop.sql and run it again: it goes on where it was." in flat
 
 
-def test_a_narrow_terminal_loses_no_line() -> None:
-    text = drawn(progress(error="x" * 300), width=60)
-    assert max(map(len, text.splitlines())) <= 60
+def test_the_header_says_what_is_not_as_it_should_be() -> None:
+    assert drawn(progress(flow_state="retrying")).startswith("! app  running, 1 of 1 flow retrying")
+    assert drawn(progress(table_state="stale")).startswith("! app  running, 1 of 1 table stale")
+    assert drawn(progress(failures=(FAILURE,))).startswith("! app  running, something failed")
+    assert drawn(progress("loading", table_state="missing")).startswith("app  loading  ")
+
+
+def test_colours_say_the_same() -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="standard")
+    console.print(Picture(failed(), "shop.sql"))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "\x1b[1;31mrunning, 1 of 1 flow failed\x1b[0m" in text
+    assert "\x1b[1;31m  failed\x1b[0m" in text
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 12), (60, 16), (80, 24)])
+def test_a_small_terminal_shows_first_what_needs_attention(width: int, height: int) -> None:
+    base = progress(failures=(FAILURE,))
+    tables = tuple(replace(base.tables[0], name=f"table_with_a_long_name_{n}") for n in range(50))
+    flows = tuple(replace(base.flows[0], name=f"flow{n}") for n in range(20))
+    flows = (*flows[:15], replace(flows[15], state="failed"), *flows[16:])
+    text = drawn(replace(base, tables=tables, flows=flows), width, height)
+    assert max(map(len, text.splitlines())) <= width
+    assert re.search(r"! flow15 +failed", text)
+    assert re.search(r"\.\.\. and 4\d more", text)
+    if height == 24:
+        assert len(text.splitlines()) < height
 
 
 def test_the_last_picture_stays_and_what_was_said_is_above_it() -> None:
@@ -54,7 +107,19 @@ def test_the_last_picture_stays_and_what_was_said_is_above_it() -> None:
     text = visible(terminal.getvalue())
     assert text.index("Nobody feeds [this].") < text.rindex("app  stopped")
     assert terminal.getvalue().rstrip().endswith("\x1b[?25h"), "the cursor is back"
-    assert re.search(r"users +99", text)
+    assert re.search(r"users +ready +99", text)
+
+
+def test_a_failure_is_printed_in_full_below_the_last_picture() -> None:
+    terminal = io.StringIO()
+    view = LiveView(terminal, io.StringIO())
+    view.show(failed())
+    view.tell(FAILURE)
+    view.show(failed())
+    view.close(failed())
+    text = visible(terminal.getvalue())
+    assert text.count(str(FAILURE)) == 1
+    assert text.rindex(str(FAILURE)) > text.rindex("1 of 1 flow failed")
 
 
 def test_a_view_that_showed_nothing_leaves_nothing() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.cli.fake_app import Script, progress
 
 from millpond.cli import running
 from millpond.cli.main import main
-from millpond.errors import BindError, FlowError, NotYetError, Problem, Severity
+from millpond.errors import BindError, FlowError, NotYetError, Place, Problem, Severity
 
 WARNING = Problem("MP216", "Unmatched rows come again and again.", severity=Severity.WARNING)
 Capture = pytest.CaptureFixture[str]
@@ -79,6 +80,27 @@ def test_what_failed_is_told_once_at_the_end_and_is_exit_1(script: Script, capsy
     assert told.count("MP702") == 1
     assert told.endswith("MP702  A scalar subquery found two rows.\n")
     assert script.calls == ["run_once", "stop"]
+
+
+def test_a_failure_is_one_json_line_at_the_moment_it_happens(script: Script, capfd: pytest.CaptureFixture[str]) -> None:
+    failure = FlowError("MP702", "A scalar subquery found two rows.", place=Place("app.sql", 3, 8), hint="Use LIMIT 1.")
+    script.shows = lambda: progress(flow_state="failed", failures=failure.problems)
+    script.failures = (failure,)
+    told: list[str] = []
+
+    def runs_until_it_is_told(app: Any) -> None:
+        until = time.monotonic() + 10
+        while not any('"problem"' in text for text in told) and time.monotonic() < until:
+            told.append(capfd.readouterr().err)
+
+    script.run = runs_until_it_is_told
+    assert main(["run", "app.sql", "--json"]) == 1
+    while_it_ran, after = (
+        [json.loads(line) for line in t.splitlines()] for t in ("".join(told), capfd.readouterr().err)
+    )
+    found = [(e["code"], e["place"], e["hint"]) for e in while_it_ran if e["event"] == "problem"]
+    assert found == [("MP702", "app.sql:3:8", "Use LIMIT 1.")]
+    assert [e["event"] for e in after if e["event"] == "problem"] == []
 
 
 def test_debug_shows_where_a_flow_failed(script: Script, capsys: Capture) -> None:

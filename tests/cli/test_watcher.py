@@ -47,11 +47,13 @@ def test_the_app_is_shown_while_it_runs_and_at_its_end() -> None:
     assert view.closed == [progress(rows=len(view.shown))]
 
 
-def test_a_new_warning_is_told_once_and_errors_are_left_to_the_end() -> None:
+def test_a_warning_and_a_failure_are_told_once_when_they_come_up() -> None:
     view = Remembering()
-    with Watcher(lambda: progress(problems=(KNOWN, NEW, ERROR)), view, [KNOWN]):
+    with Watcher(lambda: progress(problems=(KNOWN, NEW), failures=(ERROR,)), view, [KNOWN]) as watcher:
         assert view.seen.wait(10)
-    assert view.told == [NEW]
+        assert view.told == [NEW, ERROR]
+    assert view.told == [NEW, ERROR]
+    assert watcher.told == {KNOWN, NEW, ERROR}
 
 
 def test_a_bug_in_showing_is_raised_and_not_lost() -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from millpond.cli.command import Arguments, Command
 from millpond.cli.demo_files import folder
 from millpond.cli.messages import print_errors
-from millpond.cli.running import Failures, leave_at_once, watch
+from millpond.cli.running import Ended, leave_at_once, watch
 from millpond.cli.stopper import Stopper
 from millpond.cli.views import View, open_view
 
@@ -60,18 +60,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: Arguments) -> int:
     with TemporaryDirectory(prefix="millpond-demo-", ignore_cleanup_errors=True) as scratch, Stopper() as stopper:
         try:
-            failed, summary = play(Show(), Path(scratch), stopper)
+            ended, summary = play(Show(), Path(scratch), stopper)
         except KeyboardInterrupt:
             leave_at_once(stopper.exit_code)
-    print_errors(failed, json=False, debug=arguments.debug)
+    print_errors(ended.failures, json=False, debug=arguments.debug, told=ended.told)
     print(*summary, sep="\n")
     if stopper.received is signal.SIGINT:
         return 130
-    return 1 if failed else 0
+    return 1 if ended.failures else 0
 
 
-def play(show: Show, scratch: Path, stopper: Stopper) -> tuple[Failures, list[str]]:
-    """Run the example until its last row or the first signal; returns what failed and the lines of the summary."""
+def play(show: Show, scratch: Path, stopper: Stopper) -> tuple[Ended, list[str]]:
+    """Run the example until its last row or the first signal; returns how it ended and the lines of the summary."""
     # Spark and all that comes with it.
     from millpond.runtime.app import App
 
@@ -88,8 +88,8 @@ def play(show: Show, scratch: Path, stopper: Stopper) -> tuple[Failures, list[st
             _wait_for_rows(app, show, enough)
             summary.extend(_summary(app, out))
 
-        failed = watch(app, work, view, stopper, app.plan.warnings)
-    return failed, summary
+        ended = watch(app, work, view, stopper, app.plan.warnings)
+    return ended, summary
 
 
 def _end_early(view: View, enough: threading.Event) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_module
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TextIO
 
 from millpond.errors import MillpondError, Problem
@@ -20,10 +20,12 @@ def print_problems(problems: Iterable[Problem], *, json: bool = False, file: Tex
     out.flush()
 
 
-def print_errors(errors: Iterable[BaseException], *, json: bool, debug: bool) -> None:
-    """Each problem of the errors once, to standard error; with `debug` also where they were raised."""
+def print_errors(errors: Iterable[BaseException], *, json: bool, debug: bool, told: Collection[Problem] = ()) -> None:
+    """Each problem of the errors once, to standard error, but not those in `told`; with `debug` also where they were
+    raised."""
     found = list(errors)
-    print_problems((problem for error in found for problem in problems_of(error)), json=json)
+    problems = (problem for error in found for problem in problems_of(error))
+    print_problems((problem for problem in problems if problem not in told), json=json)
     if debug:
         for error in found:
             print(redact("".join(traceback.format_exception(error))), file=sys.stderr)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from millpond.cli.command import Arguments, Command, add_file, add_json, add_state, add_variables
 from millpond.cli.messages import print_errors
-from millpond.cli.running import Failures, leave_at_once, watch
+from millpond.cli.running import Ended, leave_at_once, watch
 from millpond.cli.stopper import Stopper
 from millpond.cli.views import View, open_view
 from millpond.errors import Problem, Severity
@@ -33,18 +33,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: Arguments) -> int:
     with Stopper() as stopper:
         try:
-            with open_view(json=arguments.json) as view:
-                failed = _run_app(arguments, view, stopper)
+            with open_view(json=arguments.json, file=arguments.file) as view:
+                ended = _run_app(arguments, view, stopper)
         except KeyboardInterrupt:
             leave_at_once(stopper.exit_code, quiet=arguments.json)
-    print_errors(failed, json=arguments.json, debug=arguments.debug)
+    print_errors(ended.failures, json=arguments.json, debug=arguments.debug, told=ended.told)
     if stopper.received is signal.SIGINT:
         return 130
-    return 1 if failed else 0
+    return 1 if ended.failures else 0
 
 
-def _run_app(arguments: Arguments, view: View, stopper: Stopper) -> Failures:
-    """Run to the end and return what failed; a file that is wrong is raised before anything starts."""
+def _run_app(arguments: Arguments, view: View, stopper: Stopper) -> Ended:
+    """Run to the end; a file that is wrong is raised before anything starts."""
     app = _open(arguments, view)
     told = [*([_NO_PAGE] if arguments.http else []), *app.plan.warnings]
     for problem in dict.fromkeys(told):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from millpond.cli.stopper import Stopper
@@ -16,13 +17,18 @@ if TYPE_CHECKING:
     from millpond.runtime.app import App
 
 
-Failures = list[MillpondError]
+@dataclass(frozen=True)
+class Ended:
+    """How an app ended: everything that failed, and the problems that the view has shown."""
+
+    failures: list[MillpondError]
+    told: set[Problem]
 
 
-def watch(app: App, work: Callable[[], None], view: View, stopper: Stopper, told: Iterable[Problem]) -> Failures:
-    """Do the work while the view shows the app, and let the app go; returns everything that failed."""
-    raised: Failures = []
-    with Watcher(app.progress, view, told):
+def watch(app: App, work: Callable[[], None], view: View, stopper: Stopper, told: Iterable[Problem]) -> Ended:
+    """Do the work while the view shows the app, and stop the app."""
+    raised: list[MillpondError] = []
+    with Watcher(app.progress, view, told) as watcher:
         try:
             work()
         except MillpondError as error:
@@ -34,7 +40,7 @@ def watch(app: App, work: Callable[[], None], view: View, stopper: Stopper, told
         app.stop()
     if stopper.failure is not None:
         raise stopper.failure
-    return list(dict.fromkeys([*raised, *app.failures]))
+    return Ended(list(dict.fromkeys([*raised, *app.failures])), watcher.told)
 
 
 def leave_at_once(code: int, *, quiet: bool = False) -> NoReturn:

@@ -28,15 +28,15 @@ class View(Protocol):
         """Called once, at the end; what is shown last stays on the screen."""
 
     def tell(self, problem: Problem) -> None:
-        """A warning or note, shown once."""
+        """A warning or a failure, at the moment it comes up; called once for each."""
 
     def say(self, text: str) -> None:
         """A sentence for people; programs have the states."""
 
 
 @contextmanager
-def open_view(*, json: bool) -> Iterator[View]:
-    """The view that fits where standard error goes."""
+def open_view(*, json: bool, file: str | None = None) -> Iterator[View]:
+    """The view that fits where standard error goes; `file` is the SQL file, for what to do next."""
     with _copy(sys.stderr) as terminal:
         if json:
             yield JsonView(terminal, sys.stdout)
@@ -46,7 +46,7 @@ def open_view(*, json: bool) -> Iterator[View]:
             # rich takes longer to import than most commands take to run.
             from millpond.cli.live import LiveView
 
-            yield LiveView(terminal, sys.stdout)
+            yield LiveView(terminal, sys.stdout, file)
 
 
 @contextmanager

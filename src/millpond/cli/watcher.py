@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from millpond.cli.views import View
-from millpond.errors import Problem, Severity
+from millpond.errors import Problem
 from millpond.runtime.figures.progress import AppProgress
 
 INTERVAL_S = 0.25
@@ -17,12 +17,12 @@ INTERVAL_S = 0.25
 class Watcher:
     """Between entering and leaving, the view is redrawn four times a second; leaving shows the final state.
 
-    `told` are problems that were shown before. Errors are not told here: the command prints them at its end."""
+    Warnings and failures are shown once, when they come up; `told` are those that were shown before."""
 
     def __init__(self, progress: Callable[[], AppProgress], view: View, told: Iterable[Problem] = ()) -> None:
         self._progress = progress
         self._view = view
-        self._told = set(told)
+        self.told = set(told)
         self._ended = threading.Event()
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
@@ -51,8 +51,8 @@ class Watcher:
 
     def _look(self) -> AppProgress:
         progress = self._progress()
-        for problem in progress.problems:
-            if problem.severity is not Severity.ERROR and problem not in self._told:
-                self._told.add(problem)
+        for problem in (*progress.problems, *progress.failures):
+            if problem not in self.told:
+                self.told.add(problem)
                 self._view.tell(problem)
         return progress

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -257,6 +258,7 @@ class Running:
         """Figures of this moment; of flows and sources that were not begun, those of the last run."""
         seconds = time.monotonic() - self._started_at
         found = progress_of(self.context, self.state, seconds, self.flows, self.loaders)
+        found = replace(found, failures=tuple(p for error in self.failures for p in error.problems))
         return found if self._begun else with_last_known(found, self.context.store)
 
     def _answer(self, statement: Statement) -> pa.Table:

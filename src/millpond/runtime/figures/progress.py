@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
@@ -122,8 +123,21 @@ class AppProgress:
     tables: tuple[TableProgress, ...] = ()
     flows: tuple[FlowProgress, ...] = ()
     sources: tuple[SourceProgress, ...] = ()
+    # Warnings, in the order in which they came up.
     problems: tuple[Problem, ...] = ()
     sinks: tuple[SinkProgress, ...] = ()
+    # What has failed, in the order of the plan.
+    failures: tuple[Problem, ...] = ()
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong in a few words, such as "1 of 3 flows failed"; nothing when all is well."""
+        flows, tables = [f.state for f in self.flows], [t.state for t in self.tables]
+        found = [_share("flow", flows, FAILED), _share("table", tables, FAILED)]
+        if not any(found) and self.state == RUNNING:
+            found = [_share("flow", flows, RETRYING), *(_share("table", tables, s) for s in (RETRYING, STALE, MISSING))]
+        words = ", ".join(filter(None, found))
+        return words or ("something failed" if self.failures else "")
 
     def as_json(self) -> dict[str, object]:
         """For the progress lines of `run --json`."""
@@ -135,4 +149,10 @@ class AppProgress:
             "flows": [asdict(f) for f in self.flows],
             "sources": [asdict(s) for s in self.sources],
             "sinks": [asdict(s) for s in self.sinks],
+            "failures": [problem.as_json() for problem in self.failures],
         }
+
+
+def _share(noun: str, states: Sequence[str], state: str) -> str:
+    count = states.count(state)
+    return f"{count} of {len(states)} {noun}{'s' * (len(states) > 1)} {state}" if count else ""
