@@ -91,6 +91,20 @@ def test_one_shot_statements_run_once_and_added_ones_run_later(app: Any, tmp_pat
     again.stop()
 
 
+def test_merge_and_on_conflict_run_by_execute_and_in_transactions(app: Any) -> None:
+    merge = """MERGE INTO users USING (SELECT 'u1' AS id, 50 AS age UNION ALL SELECT 'u9', 9) AS s
+        ON users.user_id = s.id
+        WHEN MATCHED THEN UPDATE SET age = s.age WHEN NOT MATCHED THEN INSERT (user_id, age) VALUES (s.id, s.age)"""
+    assert app.execute(merge) == 2
+    with app.transaction() as tx:
+        add = "INSERT INTO users (user_id, age) VALUES ('u9', 1), ('u8', 8) ON CONFLICT (user_id) DO UPDATE SET age = "
+        assert tx.execute(add + "users.age + excluded.age") == 2
+        with pytest.raises(mp.MillpondError, match="MP412"):
+            tx.execute("INSERT INTO users (user_id, age) VALUES ('x', 1), ('x', 8) ON CONFLICT DO UPDATE SET age = 1")
+        assert tx.execute("INSERT INTO users (user_id) VALUES ('u9') ON CONFLICT DO NOTHING") == 0
+    assert app.table("users").values("age", "user_id IN ('u1', 'u8', 'u9')") == [50, 10, 8]
+
+
 def fail_inside_a_transaction(app: Any) -> None:
     with app.transaction() as tx:
         tx.execute("UPDATE users SET tier = 'LOST'")

@@ -62,6 +62,9 @@ INSERT INTO users SELECT user_id, name, tier FROM kafka://profiles;
 UPDATE users SET tier = u.tier, changes = users.changes + 1 FROM upgrades u WHERE users.user_id = u.user_id;
 DELETE FROM users USING churn c WHERE users.user_id = c.user_id;
 DELETE FROM users FROM churn c WHERE users.user_id = c.user_id;
+MERGE INTO stock USING moves m ON stock.sku = m.sku WHEN MATCHED AND m.op = 'd' THEN DELETE WHEN MATCHED THEN UPDATE SET
+left = stock.left + m.quantity WHEN NOT MATCHED AND m.op <> 'd' THEN INSERT (sku, left) VALUES (m.sku, m.quantity);
+INSERT INTO stock (sku, left) SELECT sku, quantity FROM moves ON CONFLICT (sku) DO UPDATE SET left = excluded.left;
 UPSERT INTO users (user_id, tier) SELECT user_id, tier FROM upgrades;
 UPSERT INTO users SELECT user_id, name, tier FROM upgrades ON users.user_id = upgrades.user_id;
 INSERT INTO users (user_id, name) SELECT user_id, name FROM upgrades;

@@ -14,6 +14,7 @@ from millpond.plan.checks import run_checks
 from millpond.plan.context import Context, Planned
 from millpond.plan.files import with_files
 from millpond.plan.findings import Findings
+from millpond.plan.merges import plan_merge
 from millpond.plan.model import Plan
 from millpond.plan.runnable import not_yet
 from millpond.plan.sinks import Sinks
@@ -32,6 +33,7 @@ from millpond.sql.statements import (
     Drop,
     Explain,
     Insert,
+    Merge,
     Select,
     SetOption,
     Show,
@@ -135,6 +137,8 @@ def _plan_statement(statement: Statement, context: Context) -> Planned | None:
             return plan_insert(statement, context)
         case Update() | Delete():
             return plan_update(statement, context)
+        case Merge():
+            return plan_merge(statement, context)
         case Select():
             return plan_select(statement, context)
         case Explain():

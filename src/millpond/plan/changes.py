@@ -9,6 +9,8 @@ from sqlglot import exp
 from millpond.plan.aggregates import plan_aggregate
 from millpond.plan.binder import Binder
 from millpond.plan.bound import BoundQuery
+from millpond.plan.catalog import Relation
+from millpond.plan.conflicts import bind_conflict, check_groups
 from millpond.plan.context import Context, Planned
 from millpond.plan.declared import request_of
 from millpond.plan.meaning import meaning, plain_text
@@ -82,6 +84,12 @@ def plan_insert(statement: Insert | Upsert, context: Context) -> Planned:
     planned = Planned(
         statement, context.index(statement), StepKind.SINK if target.sink else kind, target.name, columns=columns
     )
+    conflict = statement.conflict if isinstance(statement, Insert) else None
+    if conflict is not None and target.sink is not None:
+        message = f"ON CONFLICT belongs to tables: '{statement.target}' is a stream, which keeps no rows."
+        context.findings.error("MP215", message, conflict.place, "Leave it out, or insert into a table.")
+    elif conflict is not None and target.columns is not None:
+        planned = replace(planned, conflict=bind_conflict(conflict, target.name, target.columns, clauses, context))
     if tree is None:
         rows = tuple(tuple(_value(v, clauses, context) for v in row) for row in statement.rows or ())
         return replace(planned, rows=rows, options=dict(clauses.statement))
@@ -94,6 +102,8 @@ def plan_insert(statement: Insert | Upsert, context: Context) -> Planned:
         # A table is filled by position: the names mean nothing, they must only differ.
         bound = rename_outputs(bound)
     aggregate = plan_aggregate(bound, bound.top, _groups_name(statement, bound, context))
+    if conflict is not None:
+        check_groups(conflict, bound, aggregate is not None, context)
     options = context.options_for(bound.drivers, clauses.statement)
     planned = replace(planned, bound=bound, aggregate=aggregate, options=options)
     if isinstance(statement, Upsert) and statement.on is not None:
@@ -222,14 +232,8 @@ def plan_update(statement: Update | Delete, context: Context) -> Planned:
     clauses = read_clauses(statement, tree, context.catalog, context.findings)
     kind = StepKind.UPDATE if isinstance(statement, Update) else StepKind.DELETE
     planned = Planned(statement, context.index(statement), kind, statement.table.text)
-    relation = context.catalog.find(statement.table.text)
+    relation = changeable_table(statement.table, type(statement).__name__.upper(), context)
     if relation is None:
-        _report_unknown(statement.table, context)
-    elif relation.is_stream:
-        _report_stream(statement, context)
-    else:
-        _check_changeable(statement.table, context)
-    if relation is None or relation.is_stream:
         return planned
     bound = _bind(tree, clauses, context)
     assignments = _assignments(statement, bound, relation.columns, context)
@@ -245,18 +249,26 @@ def plan_update(statement: Update | Delete, context: Context) -> Planned:
     )
 
 
-def _report_stream(statement: Update | Delete, context: Context) -> None:
-    word = "UPDATE" if isinstance(statement, Update) else "DELETE"
-    message = f"{word} needs a table, but '{statement.table}' is a stream: its events cannot be changed."
-    hint = f"Keep it in a table first: CREATE TABLE {statement.table}_kept AS SELECT * FROM {statement.table};"
-    context.findings.error("MP215", message, statement.table.place, hint)
+def changeable_table(table: Name, word: str, context: Context) -> Relation | None:
+    """The table that a statement changes; None where there is none, which has been reported."""
+    relation = context.catalog.find(table.text)
+    if relation is None:
+        _report_unknown(table, context)
+        return None
+    if relation.is_stream:
+        message = f"{word} needs a table, but '{table}' is a stream: its events cannot be changed."
+        hint = f"Keep it in a table first: CREATE TABLE {table}_kept AS SELECT * FROM {table};"
+        context.findings.error("MP215", message, table.place, hint)
+        return None
+    _check_changeable(table, context, adding=word == "MERGE")
+    return relation
 
 
 def _change_query(statement: Update | Delete) -> exp.Select:
     """The change as a SELECT: values FROM source, table WHERE condition. Binding it binds the statement."""
-    table = exp.Table(this=_identifier(statement.table))
+    table = exp.Table(this=identifier(statement.table))
     if statement.alias is not None:
-        table.set("alias", exp.TableAlias(this=_identifier(statement.alias)))
+        table.set("alias", exp.TableAlias(this=identifier(statement.alias)))
     select = statement.source.copy() if statement.source is not None else exp.Select()
     values = statement.assignments if isinstance(statement, Update) else ()
     select.set("expressions", [_assigned(a) for a in values] or [exp.Literal.number(1)])
@@ -273,7 +285,8 @@ def _assigned(assignment: Assignment) -> exp.Expr:
     return exp.alias_(assignment.value.copy(), assignment.column.text, quoted=True, copy=False)
 
 
-def _identifier(name: Name) -> exp.Identifier:
+def identifier(name: Name) -> exp.Identifier:
+    """A name as a query holds it."""
     return exp.Identifier(this=name.text, quoted=name.quoted)
 
 

@@ -12,6 +12,7 @@ from millpond.plan.aggregate_model import AggregatePlan
 from millpond.plan.bound import BoundQuery
 from millpond.plan.catalog import Catalog
 from millpond.plan.findings import Findings
+from millpond.plan.merge_model import MergeBranch, OnConflict
 from millpond.plan.model import StepKind, StreamJoin, StreamPlan, TablePlan
 from millpond.plan.sinks import Sinks
 from millpond.plan.sources import Sources
@@ -23,7 +24,7 @@ from millpond.sql.statements import Statement, Watermark
 class Planned:
     """One statement after binding: what checks look at, and what flows and one-shots are made of. `target` is a table
     or the id of a sink; `columns` are the target's that the values fill; `rows`, `assignments` and `condition` are the
-    bound parts of statements that are no query."""
+    bound parts of statements that are no query, `branches` those of a MERGE."""
 
     statement: Statement
     index: int
@@ -37,6 +38,8 @@ class Planned:
     assignments: tuple[tuple[str, exp.Expression], ...] = ()
     condition: exp.Expression | None = None
     message_key: tuple[str, ...] = ()
+    branches: tuple[MergeBranch, ...] = ()
+    conflict: OnConflict | None = None
 
     @property
     def drivers(self) -> tuple[str, ...]:

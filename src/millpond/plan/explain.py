@@ -40,6 +40,7 @@ VERBS = {
     StepKind.UPSERT: "upsert into",
     StepKind.UPDATE: "update",
     StepKind.DELETE: "delete from",
+    StepKind.MERGE: "merge into",
     StepKind.AGGREGATE: "aggregate into",
     StepKind.LATEST: "keep the last of each key in",
     StepKind.APPEND: "append to",

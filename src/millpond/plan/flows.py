@@ -23,6 +23,7 @@ INTO_TABLES = (
     StepKind.UPSERT,
     StepKind.UPDATE,
     StepKind.DELETE,
+    StepKind.MERGE,
     StepKind.AGGREGATE,
     StepKind.APPEND,
     StepKind.LATEST,
@@ -195,6 +196,8 @@ def _step(item: Planned, occurrence: int) -> Step:
         item.condition if item.kind is StepKind.UPSERT else None,
         f"{AWAITING}{short_hash(item.statement.text)}_{occurrence}" if waits else "",
         item.message_key,
+        item.branches,
+        item.conflict,
     )
 
 

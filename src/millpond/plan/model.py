@@ -14,6 +14,7 @@ from millpond.contracts.source import Mode, SourceSpec
 from millpond.contracts.table import TableSpec
 from millpond.errors import Place, Problem, Severity
 from millpond.plan.aggregate_model import AggregatePlan
+from millpond.plan.merge_model import MergeBranch, OnConflict
 from millpond.plan.refresh import RefreshPlan
 from millpond.schema import Column, Schema
 from millpond.settings import Settings
@@ -114,6 +115,7 @@ class StepKind(StrEnum):
     UPSERT = "upsert"
     UPDATE = "update"
     DELETE = "delete"
+    MERGE = "merge"
     AGGREGATE = "aggregate"  # merged into a table
     LATEST = "latest"  # a CTAS over messages with keys: the last of each key, until one deletes it
     APPEND = "append"  # a CTAS over a stream without aggregate: rows as they come
@@ -125,8 +127,9 @@ class StepKind(StrEnum):
 class Step:
     """One statement of a flow. `query` is over BATCH and tables, stars expanded, every output named; `columns` are the
     target's columns that its outputs fill, by position. `schema` is what the query yields, as far as known;
-    `condition`, bound, is the ON of an UPSERT; `waiting` names the table of events that wait for a joined row;
-    `message_key` are the batch's columns behind the target's key, where messages are traced to what came of them."""
+    `condition`, bound, is the ON of an UPSERT; `branches` are those of a MERGE; `waiting` names the table of events
+    that wait for a joined row; `message_key` are the batch's columns behind the target's key, where messages are traced
+    to what came of them."""
 
     index: int
     kind: StepKind
@@ -142,6 +145,8 @@ class Step:
     condition: exp.Expression | None = None
     waiting: str = ""
     message_key: tuple[str, ...] = ()
+    branches: tuple[MergeBranch, ...] = ()
+    conflict: OnConflict | None = None
 
 
 @dataclass(frozen=True)
@@ -200,7 +205,8 @@ class OneShot:
     `transaction` numbers the BEGIN ... COMMIT it stands in (None outside); `late`: runs after the flows have caught up;
     `repeat`: at each start; `early`: a DROP that stands before the CREATE of the same name, run before tables are made.
     `query`, bound, for INSERT ... SELECT over tables and bare SELECT. `columns` are the target's that a query or
-    `rows` fill; `assignments` and `condition`, bound, are those of UPDATE and DELETE without a source."""
+    `rows` fill; `assignments` and `condition`, bound, are those of UPDATE and DELETE without a source; `branches` are
+    those of a MERGE."""
 
     id: str
     statement: Statement
@@ -216,6 +222,8 @@ class OneShot:
     rows: tuple[tuple[exp.Expression, ...], ...] = ()
     assignments: tuple[tuple[str, exp.Expression], ...] = ()
     condition: exp.Expression | None = None
+    branches: tuple[MergeBranch, ...] = ()
+    conflict: OnConflict | None = None
 
 
 @dataclass(frozen=True)

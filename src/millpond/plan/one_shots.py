@@ -14,7 +14,14 @@ from millpond.sql.statements import CreateIndex, Describe, Drop, Explain, Select
 # Statements that neither read a stream nor change rows, but do something at their turn.
 ASKING = (Show, Describe, Explain)
 CHANGING_TABLES = (Drop, CreateIndex)
-INTO_ROWS = (StepKind.INSERT, StepKind.UPSERT, StepKind.UPDATE, StepKind.DELETE, StepKind.SINK)
+INTO_ROWS = (
+    StepKind.INSERT,
+    StepKind.UPSERT,
+    StepKind.UPDATE,
+    StepKind.DELETE,
+    StepKind.MERGE,
+    StepKind.SINK,
+)
 
 
 def make_one_shots(
@@ -56,4 +63,6 @@ def _one_shot(item: Planned, occurrence: int, transaction: int | None, created: 
         item.rows,
         item.assignments,
         item.condition,
+        item.branches,
+        item.conflict,
     )

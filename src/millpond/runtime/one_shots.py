@@ -30,6 +30,7 @@ from millpond.sql.statements import (
     Drop,
     Explain,
     Insert,
+    Merge,
     Name,
     Show,
     Statement,
@@ -151,7 +152,7 @@ def _tables(shot: OneShot) -> set[str]:
     """The tables that a statement reads or changes, in lower case."""
     found = {access.table.lower() for access in shot.reads}
     statement = shot.statement
-    if isinstance(statement, Update | Delete | CreateIndex):
+    if isinstance(statement, Update | Delete | Merge | CreateIndex):
         found.add(statement.table.key)
     elif isinstance(statement, Insert | Upsert) and isinstance(statement.target, Name):
         found.add(statement.target.key)

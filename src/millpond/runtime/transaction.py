@@ -24,8 +24,8 @@ class AppTransaction:
         self._variables = variables
 
     def execute(self, sql: str) -> int:
-        """Run INSERT, UPSERT, UPDATE or DELETE statements; returns the rows changed. One that fails changes nothing,
-        and the transaction can go on."""
+        """Run INSERT, UPSERT, UPDATE, DELETE or MERGE statements; returns the rows changed. One that fails changes
+        nothing, and the transaction can go on."""
         savepoint = self._tx.savepoint()
         try:
             _refuse_definitions(sql, self._variables)
@@ -72,7 +72,7 @@ def _checked(shot: OneShot) -> OneShot:
 
 
 def _not_here(place: Place) -> SqlError:
-    message = "Only INSERT, UPSERT, UPDATE and DELETE can run here."
+    message = "Only INSERT, UPSERT, UPDATE, DELETE and MERGE can run here."
     hint = (
         "Use app.query for SELECT and SHOW; CREATE TABLE, CREATE INDEX and DROP run by app.execute, outside of a "
         "transaction; streams and SET belong to the app's file."

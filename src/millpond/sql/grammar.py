@@ -93,6 +93,10 @@ class Grammar(StrictParser):
         joins, laterals = self.joined_relations()
         return {"from_": exp.From(this=table), "joins": joins or None, "laterals": laterals or None}
 
+    def relation(self) -> exp.Expr:
+        """One relation with its alias: a name, a URI or a query in brackets."""
+        return self._parse_table() or self.refuse_unexpected("a table name")
+
     def duration(self, hint: str) -> int:
         """INTERVAL 1 MINUTE, 1 minute, 1m or '1m', up to the next comma or bracket, in microseconds."""
         self.take("INTERVAL")

@@ -9,7 +9,18 @@ from sqlglot.tokenizer_core import TokenType
 
 from millpond.sql.grammar import Grammar
 from millpond.sql.parse_target import sees_uri, take_source
-from millpond.sql.statements import Assignment, Delete, Drop, Insert, Name, Statement, Update, Upsert
+from millpond.sql.statements import (
+    Assignment,
+    Conflict,
+    Delete,
+    Drop,
+    Insert,
+    Name,
+    SourceRef,
+    Statement,
+    Update,
+    Upsert,
+)
 from millpond.sql.with_options import take_options
 
 DROPPABLE = ("TABLE", "STREAM", "VIEW", "INDEX")
@@ -24,7 +35,27 @@ def parse_insert(grammar: Grammar, common: dict[str, Any]) -> Statement:
     grammar.expect("INTO")
     target = take_source(grammar, "a URI") if sees_uri(grammar) else _table(grammar)
     content = _content(grammar)
-    return Insert(**common, target=target, **content, options=take_options(grammar))
+    conflict = _conflict(grammar, target)
+    return Insert(**common, target=target, **content, conflict=conflict, options=take_options(grammar))
+
+
+def _conflict(grammar: Grammar, target: Name | SourceRef) -> Conflict | None:
+    """ON CONFLICT (columns) DO UPDATE SET ... [WHERE condition] | DO NOTHING"""
+    start = grammar.position
+    if not grammar.take("ON", "CONFLICT"):
+        return None
+    place = grammar.place_since(start)
+    if isinstance(target, SourceRef):
+        message = "ON CONFLICT belongs to tables: a sink has no rows to compare with."
+        grammar.refuse(message, token=grammar.before, code="MP215", hint="Leave it out, or insert into a table.")
+    columns = grammar.names("a column's name") if grammar.sees("(") else ()
+    grammar.expect("DO")
+    if grammar.take("NOTHING"):
+        return Conflict(columns, (), None, place)
+    if not grammar.take("UPDATE", "SET"):
+        grammar.refuse_unexpected("UPDATE SET or NOTHING", "DO UPDATE SET n = excluded.n, or DO NOTHING.")
+    assignments = grammar.listed(lambda: assignment(grammar, target, None))
+    return Conflict(columns, assignments, where_clause(grammar), place)
 
 
 def parse_upsert(grammar: Grammar, common: dict[str, Any]) -> Statement:
@@ -34,6 +65,8 @@ def parse_upsert(grammar: Grammar, common: dict[str, Any]) -> Statement:
         grammar.refuse("UPSERT changes a table, not a sink.", hint="Write INSERT INTO for a sink.")
     target = _table(grammar)
     content = _content(grammar)
+    if grammar.sees("ON", "CONFLICT"):
+        grammar.refuse("UPSERT has no ON CONFLICT: it replaces the row.", hint="Write INSERT INTO ... ON CONFLICT ...")
     on = grammar.condition() if grammar.take("ON") else None
     return Upsert(**common, target=target, **content, on=on, options=take_options(grammar))
 
@@ -42,12 +75,12 @@ def parse_update(grammar: Grammar, common: dict[str, Any]) -> Statement:
     """UPDATE table [alias] SET column = value, ... [FROM source] [WHERE condition]"""
     grammar.expect("UPDATE")
     table = grammar.name("a table's name")
-    alias = _alias(grammar, before=("SET",))
+    alias = take_alias(grammar, before=("SET",))
     grammar.expect("SET")
-    assignments = grammar.listed(lambda: _assignment(grammar, table, alias))
+    assignments = grammar.listed(lambda: assignment(grammar, table, alias))
     source = _relations(grammar) if grammar.take("FROM") else None
     return Update(
-        **common, table=table, alias=alias, assignments=assignments, source=source, where=_where(grammar),
+        **common, table=table, alias=alias, assignments=assignments, source=source, where=where_clause(grammar),
         options=take_options(grammar),
     )  # fmt: skip
 
@@ -56,10 +89,10 @@ def parse_delete(grammar: Grammar, common: dict[str, Any]) -> Statement:
     """DELETE FROM table [alias] [USING | FROM source] [WHERE condition]"""
     grammar.expect("DELETE", "FROM")
     table = grammar.name("a table's name")
-    alias = _alias(grammar, before=("USING", "FROM", "WHERE", "WITH"))
+    alias = take_alias(grammar, before=("USING", "FROM", "WHERE", "WITH"))
     source = _relations(grammar) if grammar.take("USING") or grammar.take("FROM") else None
     return Delete(
-        **common, table=table, alias=alias, source=source, where=_where(grammar), options=take_options(grammar)
+        **common, table=table, alias=alias, source=source, where=where_clause(grammar), options=take_options(grammar)
     )
 
 
@@ -102,7 +135,8 @@ def _row(grammar: Grammar) -> tuple[exp.Expression, ...]:
     return grammar.in_brackets(grammar.value)
 
 
-def _alias(grammar: Grammar, before: tuple[str, ...]) -> Name | None:
+def take_alias(grammar: Grammar, before: tuple[str, ...]) -> Name | None:
+    """[AS] alias, unless one of the words comes that follow."""
     if grammar.take("AS"):
         return grammar.name("an alias")
     if grammar.at_end or any(grammar.sees(word) for word in before) or not grammar.sees_name():
@@ -110,7 +144,8 @@ def _alias(grammar: Grammar, before: tuple[str, ...]) -> Name | None:
     return grammar.name("an alias")
 
 
-def _assignment(grammar: Grammar, table: Name, alias: Name | None) -> Assignment:
+def assignment(grammar: Grammar, table: Name, alias: Name | None) -> Assignment:
+    """column = value"""
     token = grammar.here
     column = grammar.name("a column's name")
     if grammar.take("."):
@@ -128,5 +163,6 @@ def _relations(grammar: Grammar) -> exp.Select:
     return exp.Select(expressions=[exp.Star()], **found)
 
 
-def _where(grammar: Grammar) -> exp.Expression | None:
+def where_clause(grammar: Grammar) -> exp.Expression | None:
+    """[WHERE condition]"""
     return grammar.condition() if grammar.take("WHERE") else None

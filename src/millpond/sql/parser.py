@@ -19,6 +19,7 @@ from millpond.sql.grammar import Grammar
 from millpond.sql.normal import normal_text
 from millpond.sql.parse_changes import parse_delete, parse_drop, parse_insert, parse_update, parse_upsert
 from millpond.sql.parse_create import parse_create
+from millpond.sql.parse_merge import parse_merge
 from millpond.sql.parse_other import (
     parse_begin,
     parse_commit,
@@ -175,6 +176,7 @@ STATEMENTS: dict[str, Parse] = {
     "UPSERT": parse_upsert,
     "UPDATE": parse_update,
     "DELETE": parse_delete,
+    "MERGE": parse_merge,
     "BEGIN": parse_begin,
     "START": parse_start,
     "COMMIT": parse_commit,
@@ -197,6 +199,7 @@ SHOWN_STATEMENTS = (
     "UPSERT",
     "UPDATE",
     "DELETE",
+    "MERGE",
     "SELECT",
     "DROP",
     "BEGIN",

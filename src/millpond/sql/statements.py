@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import pyarrow as pa
 from sqlglot import exp
@@ -85,6 +86,39 @@ class Assignment:
     value: exp.Expression
 
 
+@dataclass(frozen=True)
+class Conflict:
+    """ON CONFLICT (columns) DO UPDATE SET ... [WHERE ...], or DO NOTHING, where there are no assignments."""
+
+    columns: tuple[Name, ...]
+    assignments: tuple[Assignment, ...]
+    where: exp.Expression | None
+    place: Place
+
+
+class When(StrEnum):
+    """To which rows a branch of a MERGE applies."""
+
+    MATCHED = "MATCHED"  # a row of the source and one of the table
+    NOT_MATCHED = "NOT MATCHED"  # a row of the source
+    BY_SOURCE = "NOT MATCHED BY SOURCE"  # a row of the table
+
+
+@dataclass(frozen=True)
+class WhenClause:
+    """WHEN ... [AND condition] THEN: `assignments` of an UPDATE, `columns` and `values` of an INSERT, neither for a
+    DELETE. `star` is that of UPDATE SET * and INSERT *: every column from the source's of the same name."""
+
+    when: When
+    place: Place
+    condition: exp.Expression | None = None
+    assignments: tuple[Assignment, ...] = ()
+    columns: tuple[Name, ...] | None = None
+    values: tuple[exp.Expression, ...] = ()
+    star: exp.Star | None = None
+    deletes: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Statement:
     """`text` is the statement without comments and spacing, variables put in: what tells two statements apart. `code`
@@ -144,12 +178,13 @@ class Drop(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Insert(Statement):
-    """INSERT INTO target [(columns)] VALUES ... | query; `target` is a name or a URI."""
+    """INSERT INTO target [(columns)] VALUES ... | query [ON CONFLICT ...]; `target` is a name or a URI."""
 
     target: Name | SourceRef
     columns: tuple[Name, ...] | None = None
     rows: tuple[tuple[exp.Expression, ...], ...] | None = None
     query: exp.Query | None = None
+    conflict: Conflict | None = None
     options: OptionGroup = NO_OPTIONS
 
 
@@ -185,6 +220,18 @@ class Delete(Statement):
     alias: Name | None = None
     source: exp.Select | None = None
     where: exp.Expression | None = None
+    options: OptionGroup = NO_OPTIONS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merge(Statement):
+    """MERGE INTO table [alias] USING source ON condition WHEN ... ; `source` is SELECT * FROM it."""
+
+    table: Name
+    alias: Name | None = None
+    source: exp.Select
+    on: exp.Expression
+    clauses: tuple[WhenClause, ...]
     options: OptionGroup = NO_OPTIONS
 
 

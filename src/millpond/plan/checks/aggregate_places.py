@@ -14,7 +14,7 @@ from millpond.plan.context import Planned
 from millpond.plan.functions import aggregates_in, function_name, is_aggregate, is_ranking, parts
 from millpond.plan.typed import type_of
 from millpond.schema import type_name
-from millpond.sql.statements import CreateStream, Update
+from millpond.sql.statements import CreateStream, Merge, Update
 
 OF_NUMBERS = frozenset({"SUM", "AVG", "MEAN", "STDDEV", "STDDEV_SAMP", "STDDEV_POP", "VARIANCE", "VAR_SAMP", "VAR_POP"})
 
@@ -31,11 +31,19 @@ def check(subject: Subject) -> Iterator[Problem]:
 
 def _in_set(subject: Subject) -> Iterator[Problem]:
     for planned in subject.planned:
-        for _, value in planned.assignments if isinstance(planned.statement, Update) else ():
+        for value in _row_by_row(planned):
             for call in aggregates_in(value):
-                message = f"The aggregate {function_name(_inner(call)).upper()} cannot stand in SET."
+                where = "SET" if isinstance(planned.statement, Update) else "MERGE"
+                message = f"The aggregate {function_name(_inner(call)).upper()} cannot stand in {where}."
                 hint = "Aggregate in a subquery over a table: SET n = (SELECT COUNT(*) FROM ...)."
                 yield subject.problem("MP220", message, call, hint)
+
+
+def _row_by_row(planned: Planned) -> list[exp.Expr]:
+    """What is computed for one row at a time."""
+    if isinstance(planned.statement, Merge) and planned.bound is not None:
+        return list(planned.bound.query.expressions)
+    return [value for _, value in planned.assignments] if isinstance(planned.statement, Update) else []
 
 
 def _in_clauses(subject: Subject, select: BoundSelect) -> Iterator[Problem]:

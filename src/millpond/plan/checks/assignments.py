@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from sqlglot import exp
@@ -16,7 +16,7 @@ from millpond.plan.naming import counted
 from millpond.plan.typed import type_of
 from millpond.schema import Column, Schema, type_name
 from millpond.sql import nodes
-from millpond.sql.statements import Insert, Update, Upsert
+from millpond.sql.statements import Insert, Merge, Update, Upsert, When
 
 
 def check(subject: Subject) -> Iterator[Problem]:
@@ -26,10 +26,28 @@ def check(subject: Subject) -> Iterator[Problem]:
             continue
         if isinstance(planned.statement, Insert | Upsert):
             yield from _inserted(subject, planned, schema)
+            if planned.conflict is not None:
+                yield from _set(subject, planned, planned.conflict.assignments, schema)
         elif isinstance(planned.statement, Update):
-            for name, value in planned.assignments:
-                if name in schema:
-                    yield from _fits(subject, value, schema[name], _place(planned))
+            yield from _set(subject, planned, planned.assignments, schema)
+        elif isinstance(planned.statement, Merge):
+            yield from _merged(subject, planned, planned.statement, schema)
+
+
+def _set(
+    subject: Subject, planned: Planned, values: Iterable[tuple[str, exp.Expr]], schema: Schema
+) -> Iterator[Problem]:
+    for name, value in values:
+        if name in schema:
+            yield from _fits(subject, value, schema[name], _place(planned))
+
+
+def _merged(subject: Subject, planned: Planned, statement: Merge, schema: Schema) -> Iterator[Problem]:
+    outputs = planned.bound.query.expressions if planned.bound is not None else []
+    for branch, clause in zip(planned.branches, statement.clauses, strict=True):
+        yield from _set(subject, planned, ((name, outputs[n].unalias()) for name, n in branch.values), schema)
+        if branch.when is When.NOT_MATCHED and branch.values:
+            yield from _omitted(subject, planned, schema, {name.lower() for name, _ in branch.values}, clause.place)
 
 
 def _target(subject: Subject, planned: Planned) -> Schema | None:
@@ -53,7 +71,7 @@ def _inserted(subject: Subject, planned: Planned, schema: Schema) -> Iterator[Pr
                 yield from _fits(subject, value, schema[name], _place(planned))
     outputs = planned.bound.outputs if planned.bound else None
     if outputs is None:
-        yield from _omitted(subject, planned, schema)
+        yield from _omitted(subject, planned, schema, _given(planned), _place(planned))
         return
     if len(outputs) != len(names):
         yield _count(subject, planned, len(outputs), None)
@@ -61,7 +79,11 @@ def _inserted(subject: Subject, planned: Planned, schema: Schema) -> Iterator[Pr
     for name, output in zip(names, outputs, strict=True):
         if name in schema:
             yield from _fits(subject, output.expr, schema[name], _place(planned))
-    yield from _omitted(subject, planned, schema)
+    yield from _omitted(subject, planned, schema, _given(planned), _place(planned))
+
+
+def _given(planned: Planned) -> set[str]:
+    return {name.lower() for name in planned.columns}
 
 
 def _count(subject: Subject, planned: Planned, given: int, at: exp.Expr | None) -> Problem:
@@ -95,18 +117,15 @@ def _fits(subject: Subject, value: exp.Expr, column: Column, otherwise: Place) -
         yield subject.problem("MP206", message, at, f"Cast it: CAST(... AS {type_name(column.type)}).")
 
 
-def _omitted(subject: Subject, planned: Planned, schema: Schema) -> Iterator[Problem]:
+def _omitted(subject: Subject, planned: Planned, schema: Schema, given: set[str], place: Place) -> Iterator[Problem]:
     """Columns that get no value must be able to do without; a partial UPSERT of rows there already keeps theirs."""
-    given = {n.lower() for n in planned.columns}
     statement = planned.statement
-    assert isinstance(statement, Insert | Upsert)
-    place = statement.target.place
     for column in schema:
         if column.name.lower() in given:
             continue
         if column.name in schema.key:
             message = f"Key column '{column.name}' of table '{planned.target}' gets no value."
             yield subject.problem("MP208", message, place, f"Add {column.name} to the columns.")
-        elif not column.nullable and column.default is None and isinstance(statement, Insert):
+        elif not column.nullable and column.default is None and not isinstance(statement, Upsert):
             message = f"Column '{column.name}' of table '{planned.target}' is NOT NULL and gets no value."
             yield subject.problem("MP225", message, place, f"Add {column.name} to the columns, or give it a DEFAULT.")

@@ -45,6 +45,9 @@ class Subject:
                 yield planned.bound.query
             elif planned.condition is not None:
                 yield planned.condition
+            if planned.conflict is not None:
+                yield from (value for _, value in planned.conflict.assignments)
+                yield from (planned.conflict.where,) if planned.conflict.where is not None else ()
             for row in planned.rows:
                 yield from row
         for statement in self.statements:

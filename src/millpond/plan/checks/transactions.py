@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from millpond.errors import Problem
 from millpond.plan.checks.subject import Subject
 from millpond.plan.transactions import Block, blocks_of
-from millpond.sql.statements import Begin, Commit, Delete, Insert, Rollback, Statement, Update, Upsert
+from millpond.sql.statements import Begin, Commit, Delete, Insert, Merge, Rollback, Statement, Update, Upsert
 
-CHANGES = (Insert, Upsert, Update, Delete)
+CHANGES = (Insert, Upsert, Update, Delete, Merge)
 
 
 def check(subject: Subject) -> Iterator[Problem]:
@@ -40,7 +40,7 @@ def _content(subject: Subject, block: Block) -> Iterator[Problem]:
     kinds: set[tuple[str, ...]] = set()
     for statement in block.statements:
         if not isinstance(statement, CHANGES):
-            message = "Only INSERT, UPSERT, UPDATE and DELETE can stand in a transaction."
+            message = "Only INSERT, UPSERT, UPDATE, DELETE and MERGE can stand in a transaction."
             yield subject.problem("MP217", message, statement.place, "Write it before BEGIN or after COMMIT.")
             continue
         kinds.add(drivers.get(id(statement), ()))

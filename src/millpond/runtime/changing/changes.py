@@ -1,4 +1,4 @@
-"""Statements that change tables at once, without a stream: INSERT, UPSERT, UPDATE, DELETE."""
+"""Statements that change tables at once, without a stream: INSERT, UPSERT, UPDATE, DELETE, MERGE."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from sqlglot import exp
 from millpond.contracts.table import WriteTable
 from millpond.errors import MillpondError, TableError
 from millpond.plan.model import BATCH, OneShot
+from millpond.plan.typed import as_expression
 from millpond.plan.upserts import matches_by_key
 from millpond.runtime.changing.matching import apply_rows, take_apart
+from millpond.runtime.changing.merging import insert_or_change, merge
 from millpond.runtime.changing.rows import ROW_NUMBER, numbered, swap_rows, with_columns
 from millpond.runtime.flows.work import Work
 from millpond.runtime.spark.errors import translate
 from millpond.runtime.spark.evaluate import constant
-from millpond.schema import type_name
+from millpond.schema import Column, type_name
 from millpond.sql.nodes import Default
 from millpond.sql.parser import parse_expression
-from millpond.sql.statements import Delete, Insert, Name, Update, Upsert
+from millpond.sql.statements import Delete, Insert, Merge, Name, Update, Upsert
+from millpond.tables.incoming import incoming
 
 
 def change(work: Work, shot: OneShot) -> int:
@@ -38,14 +41,34 @@ def change(work: Work, shot: OneShot) -> int:
 
 
 def _target(statement: Any) -> str:
-    name = statement.table if isinstance(statement, Update | Delete) else statement.target
+    name = statement.table if isinstance(statement, Update | Delete | Merge) else statement.target
     return str(name)
 
 
 def _insert(work: Work, shot: OneShot) -> int:
     assert isinstance(shot.statement, Insert)
     table = work.table(_target(shot.statement))
-    return table.insert(_rows(work, shot, table))
+    rows = _rows(work, shot, table)
+    if shot.conflict is not None:
+        return insert_or_change(work, table, _whole(work, table, rows), shot.conflict)
+    return table.insert(rows)
+
+
+def _whole(work: Work, table: WriteTable, rows: Any) -> pa.Table:
+    """Rows with all columns of the table, in its types; what was not given is the default."""
+    made = []
+    for group in incoming(table.name, table.schema, rows):
+        absent = [c for c in table.schema if c.name not in group.columns]
+        defaults = {c.name: pa.array([_default(work, c)] * group.rows, c.type) for c in absent}
+        made.append(group.batch(table.schema, defaults))
+    return pa.Table.from_batches(made, schema=table.schema.arrow())
+
+
+def _default(work: Work, column: Column) -> Any:
+    if column.default is None:
+        return None
+    cast = exp.cast(parse_expression(column.default), type_name(column.type), dialect="spark")
+    return _constant(work, as_expression(cast))
 
 
 def _upsert(work: Work, shot: OneShot) -> int:
@@ -124,6 +147,7 @@ RUNNERS: dict[type, Callable[[Work, OneShot], int]] = {
     Upsert: _upsert,
     Update: _update,
     Delete: _delete,
+    Merge: merge,
 }
 
 
