@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millpond.errors import TableError
 from millpond.expressions.compile import NotCompilable, compile_expression
@@ -51,7 +50,7 @@ class Outcome:
             return self.word == other.word
         if self.values.type != other.values.type:
             return False
-        if pa.types.is_floating(self.values.type):
+        if pa.types.is_floating(self.values.type) or pa.types.is_nested(self.values.type):
             return repr(self.values.to_pylist()) == repr(other.values.to_pylist())
         return bool(self.values.equals(other.values))
 
@@ -108,5 +107,17 @@ def _together(spark: Any, texts: Sequence[str]) -> list[Outcome]:
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    # Spark's Arrow says "never NULL" where it knows; the type is what counts here.
-    return pc.cast(array, pa.list_(array.type.value_type)) if pa.types.is_list(array.type) else array
+    """Spark's Arrow says "never NULL" where it knows; the type is what counts here."""
+    type_ = nullable(array.type)
+    return array if type_ == array.type else pa.array(array.to_pylist(), type_)
+
+
+def nullable(type_: pa.DataType) -> pa.DataType:
+    """The type with all of its elements, values and fields open to NULL."""
+    if pa.types.is_list(type_):
+        return pa.list_(nullable(type_.value_type))
+    if pa.types.is_map(type_):
+        return pa.map_(nullable(type_.key_type), nullable(type_.item_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, nullable(field.type)) for field in type_])
+    return type_

@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.expressions.drawing import Drawer, table
+from tests.expressions.edge_cases import EDGES
+from tests.expressions.edge_cases import rows as edge_rows
 from tests.expressions.judge import AS_WRITTEN, VIEW, Outcome, ours, spark_alone, sparks
 
 from millpond.expressions.strings import has_settled_case
@@ -81,6 +83,19 @@ def test_arrow_and_spark_agree_on_random_expressions(judge: Any, extreme: bool) 
     assert len(valued) >= VALUES_SHARE_MIN * len(texts)
     assert disagreements(judge, valued, [outcomes[text] for text in valued]) == []
     assert false_alarms(judge, failing[:FAILURES_CHECKED]) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("topic", EDGES)
+def test_arrow_and_spark_agree_at_the_edges(judge: Any, topic: str) -> None:
+    rows = edge_rows()
+    judge.createDataFrame(rows).createOrReplaceTempView(VIEW)
+    outcomes = {text: ours(text, rows) for text in EDGES[topic]}
+    assert {text: outcome.reason for text, outcome in outcomes.items() if outcome.word == "refused"} == {}
+    valued = [text for text, outcome in outcomes.items() if outcome.word == "value"]
+    failing = [text for text, outcome in outcomes.items() if outcome.word == "fails"]
+    assert disagreements(judge, valued, [outcomes[text] for text in valued]) == []
+    assert [text for text in failing if spark_alone(judge, text).word != "fails"] == []
 
 
 @pytest.mark.spark

@@ -17,9 +17,9 @@ from millpond.expressions.coercion import BIGINT, DOUBLE, FLOATS, VOID
 from millpond.expressions.compile import Compiled, NotCompilable, compile_expression
 from millpond.expressions.decimals import EXACT, SPARK, fitted
 from millpond.expressions.failures import row_failed
+from millpond.expressions.library import signature
 from millpond.expressions.names import Names
 from millpond.expressions.rules import Operand
-from millpond.expressions.signatures import signature
 from millpond.expressions.terms import Call
 from millpond.schema import Schema, type_name
 

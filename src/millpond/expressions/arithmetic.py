@@ -10,10 +10,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.expressions import decimals
-from millpond.expressions.coercion import DATE, FLOATS, INTEGERS, is_interval
+from millpond.expressions.coercion import BIGINT, DATE, DOUBLE, FLOATS, INTEGERS, is_interval
 from millpond.expressions.failures import NotCompilable, RowError, attempt
 from millpond.expressions.frames import Datum
-from millpond.expressions.kernels import Kernel, Run, Site, elementwise, simple
+from millpond.expressions.kernels import Kernel, Run, Site, elementwise
+from millpond.expressions.rules import (
+    add_rule,
+    arithmetic_rule,
+    divide_rule,
+    product_digits,
+    remainder_digits,
+    round_rule,
+    same_number_rule,
+    subtract_rule,
+    whole_division_rule,
+    whole_rule,
+)
+from millpond.expressions.signatures import Function, Functions, takes
 from millpond.expressions.times import add_days, move
 
 ZERO_DIVISOR = "division by zero"
@@ -187,20 +200,28 @@ def _saturating(function: Callable[..., Any]) -> Run:
     return elementwise(one, pa.int64())
 
 
-KERNELS: dict[str, Any] = {
-    "+": Kernel(_add, fallible=True),
-    "-": Kernel(_subtract, fallible=True),
-    "*": Kernel(_operator(pc.multiply_checked, pc.multiply, decimals.multiply), fallible=True),
-    "/": Kernel(_divide, fallible=True, first=1),
-    "div": Kernel(_whole_division, fallible=True, first=1),
-    "%": Kernel(_modulo(_remainder, decimals.remainder), fallible=True, first=1),
-    "pmod": Kernel(_modulo(_positive, decimals.positive_remainder), fallible=True, first=1),
-    "negative": Kernel(_unary(pc.negate_checked, pc.negate), fallible=True),
-    "abs": Kernel(_unary(pc.abs_checked, pc.abs), fallible=True),
-    "sign": simple(_sign),
-    "sqrt": Kernel(lambda _: pc.sqrt),
-    "round": Kernel(_round("half_up"), fallible=True),
-    "bround": Kernel(_round("half_even"), fallible=True),
-    "ceil": Kernel(_whole("up")),
-    "floor": Kernel(_whole("down")),
+_ROUNDED = Function(round_rule)
+_WHOLE = Function(whole_rule)
+_REMAINDER = Function(arithmetic_rule(remainder_digits))
+_SAME_NUMBER = Function(same_number_rule)
+_TIMES = Kernel(_operator(pc.multiply_checked, pc.multiply, decimals.multiply), fallible=True)
+
+FUNCTIONS: Functions = {
+    "+": Function(add_rule).by(Kernel(_add, fallible=True)),
+    "-": Function(subtract_rule).by(Kernel(_subtract, fallible=True)),
+    "*": Function(arithmetic_rule(product_digits)).by(_TIMES),
+    "/": Function(divide_rule).by(Kernel(_divide, fallible=True, first=1)),
+    "div": Function(whole_division_rule, BIGINT).by(Kernel(_whole_division, fallible=True, first=1)),
+    "%": _REMAINDER.by(Kernel(_modulo(_remainder, decimals.remainder), fallible=True, first=1)),
+    "pmod": _REMAINDER.by(
+        Kernel(_modulo(_positive, decimals.positive_remainder), fallible=True, first=1), "the remainder, never negative"
+    ),
+    "negative": _SAME_NUMBER.by(Kernel(_unary(pc.negate_checked, pc.negate), fallible=True), "the number negated"),
+    "abs": _SAME_NUMBER.by(Kernel(_unary(pc.abs_checked, pc.abs), fallible=True), "the number without its sign"),
+    "sign": takes(DOUBLE, DOUBLE).by_columns(_sign, "-1, 0 or 1 by the sign of a number"),
+    "sqrt": takes(DOUBLE, DOUBLE).by_columns(pc.sqrt, "the square root"),
+    "round": _ROUNDED.by(Kernel(_round("half_up"), fallible=True), "rounded to places, a half away from zero"),
+    "bround": _ROUNDED.by(Kernel(_round("half_even"), fallible=True), "rounded to places, a half to the even digit"),
+    "ceil": _WHOLE.by(Kernel(_whole("up")), "the next whole number above, or the next number of so many places"),
+    "floor": _WHOLE.by(Kernel(_whole("down")), "the next whole number below, or the next number of so many places"),
 }

@@ -21,6 +21,9 @@ def read(expr: exp.Expression) -> Term:
     if type(expr) in _NODES:
         return _listed(expr)
     if isinstance(expr, exp.Anonymous):
+        form = _FORMS.get(expr.name.lower())
+        if form is not None:
+            return form(expr)
         return _named(expr.name.lower(), _all(expr.expressions), expr)
     if isinstance(expr, exp.Func):
         return Call(UNKNOWN + expr.sql_name().lower(), (), expr)
@@ -60,6 +63,7 @@ _ALIASES: dict[str, tuple[str, tuple[int, ...]]] = {
     "ltrim": ("ltrim", (1, 0)),
     "rtrim": ("rtrim", (1, 0)),
     "btrim": ("trim", ()),
+    "char": ("chr", ()),
 }
 # Calls that are a cast to the type they are named after, or to a date or timestamp without a format.
 _CASTS: dict[str, pa.DataType] = {
@@ -76,6 +80,16 @@ def _named(name: str, arguments: tuple[Term, ...], expr: exp.Expression) -> Term
     if order and len(arguments) == len(order):
         arguments = tuple(arguments[place] for place in order)
     return Call(canonical, arguments, expr)
+
+
+def _struct(expr: exp.Expression) -> Term:
+    """STRUCT(...) as NAMED_STRUCT, with the names Spark gives its fields."""
+    parts: list[Term] = []
+    for place, part in enumerate(expr.expressions, 1):
+        named = part.this if isinstance(part, exp.Alias) else part
+        has_name = isinstance(part, exp.Alias | exp.Column | exp.Dot)
+        parts += [Constant(part.alias_or_name if has_name else f"col{place}", STRING), read(named)]
+    return Call("named_struct", tuple(parts), expr)
 
 
 def _all(expressions: Sequence[exp.Expression]) -> tuple[Term, ...]:
@@ -169,6 +183,41 @@ _NODES: dict[type[exp.Expression], tuple[str, tuple[str, ...]]] = {
     exp.Last: ("last", ("this",)),
     exp.Distinct: ("distinct", ("*expressions",)),
     exp.Array: ("array", ("*expressions",)),
+    exp.ArrayCompact: ("array_compact", ("this",)),
+    exp.ArrayDistinct: ("array_distinct", ("this",)),
+    exp.ArrayExcept: ("array_except", ("this", "expression")),
+    exp.ArrayIntersect: ("array_intersect", ("*expressions",)),
+    exp.ArrayMax: ("array_max", ("this",)),
+    exp.ArrayMin: ("array_min", ("this",)),
+    exp.ArrayPosition: ("array_position", ("this", "expression")),
+    exp.ArrayToString: ("array_join", ("this", "expression", "null")),
+    exp.Flatten: ("flatten", ("this",)),
+    exp.Translate: ("translate", ("this", "from_", "to")),
+    exp.Ascii: ("ascii", ("this",)),
+    exp.ToBase64: ("base64", ("this",)),
+    exp.FromBase64: ("unbase64", ("this",)),
+    exp.Hex: ("hex", ("this",)),
+    exp.Unhex: ("unhex", ("this",)),
+    exp.MD5: ("md5", ("this",)),
+    exp.BitLength: ("bit_length", ("this",)),
+    exp.Overlay: ("overlay", ("this", "expression", "from_", "for_")),
+    exp.LastDay: ("last_day", ("this",)),
+    exp.NextDay: ("next_day", ("this", "expression")),
+    exp.AddMonths: ("add_months", ("this", "expression")),
+    exp.MonthsBetween: ("months_between", ("this", "expression", "roundoff")),
+    exp.WeekOfYear: ("weekofyear", ("this",)),
+    exp.IsNan: ("isnan", ("this",)),
+    exp.Typeof: ("typeof", ("this",)),
+    exp.Degrees: ("degrees", ("this",)),
+    exp.Radians: ("radians", ("this",)),
+    exp.BitwiseAnd: ("&", ("this", "expression")),
+    exp.BitwiseOr: ("|", ("this", "expression")),
+    exp.BitwiseXor: ("^", ("this", "expression")),
+    exp.BitwiseNot: ("~", ("this",)),
+    **{
+        class_: (class_.key, ("this",))
+        for class_ in (exp.Cbrt, exp.Sin, exp.Cos, exp.Tan, exp.Asin, exp.Acos, exp.Atan, exp.Sinh, exp.Cosh, exp.Tanh)
+    },
 }
 
 # Marks that the Spark dialect sets on every node of its class, and that therefore say nothing.
@@ -402,3 +451,6 @@ _SPECIAL: dict[type[exp.Expression], Callable[[exp.Expression], Term]] = {
     exp.Interval: interval,
     exp.Placeholder: lambda expr: Parameter(expr) if isinstance(expr, exp.Placeholder) else unknown(expr),
 }
+
+# Calls that mean other calls.
+_FORMS: dict[str, Callable[[exp.Expression], Term]] = {"struct": _struct}

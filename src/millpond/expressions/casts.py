@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.expressions import texts
+from millpond.expressions.arrays import relisted
 from millpond.expressions.coercion import (
     BIGINT,
     BINARY,
@@ -24,6 +25,7 @@ from millpond.expressions.coercion import (
     PRECISION_MAX,
     STRING,
     VOID,
+    is_list,
 )
 from millpond.expressions.decimals import DOUBLE_DIGITS, fitted, nearest_single, rescale, spelled, unscaled
 from millpond.expressions.failures import NotCompilable, RowError
@@ -73,11 +75,28 @@ def _runner(source: Node, conversion: Conversion, target: pa.DataType, safe: boo
 
 
 def _conversion(source: pa.DataType, target: pa.DataType) -> Conversion:
+    if is_list(source) and is_list(target):
+        return _of_elements(_conversion(source.value_type, target.value_type))
+    if source == target:
+        return Conversion(_by_arrow, fallible=False)
     for fits_source, fits_target, conversion in CONVERSIONS:
         if fits_source(source) and fits_target(target):
             wide = conversion is _WHOLE_TO_WHOLE and INTEGERS.index(source) < INTEGERS.index(target)
             return Conversion(conversion.convert, fallible=False) if wide else conversion
     raise NotCompilable(f"a cast from {type_name(source)} to {type_name(target)}")
+
+
+def _of_elements(inner: Conversion) -> Conversion:
+    """An array whose elements are converted; one that does not fit makes NULL of itself, or the cast fail."""
+
+    def convert(array: pa.Array, target: pa.DataType) -> Converted:
+        values, failed = inner.convert(array.flatten(), target.value_type)
+        if failed is None:
+            return relisted(array, values), None
+        bad = pa.array([bool(row) and any(row) for row in relisted(array, failed).to_pylist()], BOOLEAN)
+        return relisted(array, values), bad
+
+    return Conversion(convert, inner.fallible)
 
 
 def _blank(values: pa.Array, failed: pa.Array) -> pa.Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +11,13 @@ import pyarrow.compute as pc
 from millpond.expressions.coercion import BOOLEAN, FLOATS
 from millpond.expressions.failures import NotCompilable
 from millpond.expressions.frames import Datum, Frame, Mask, Node, as_array, false_rows, run_on, true_rows, valid_rows
-from millpond.expressions.kernels import Kernel, Run, Site, SpecialForm, simple
+from millpond.expressions.kernels import Kernel, Run, Site, SpecialForm
+from millpond.expressions.rules import anything_rule, comparison_rule, logic_rule, membership_rule
+from millpond.expressions.signatures import Function, Functions
 
-FALSE, TRUE, NULL = (pa.scalar(v, BOOLEAN) for v in (False, True, None))
+
+def _boolean(value: bool | None) -> pa.Scalar:
+    return pa.scalar(value, BOOLEAN)
 
 
 def _is_nan(value: Datum) -> Datum:
@@ -52,7 +55,7 @@ def compare(operator: str, type_: pa.DataType) -> Run:
     if pa.types.is_nested(type_):
         raise NotCompilable("nested values are compared by Spark")
     if pa.types.is_null(type_):
-        return lambda left, right: NULL
+        return lambda left, right: _boolean(None)
     return _FLOAT[operator] if type_ in FLOATS else _EXACT[operator]
 
 
@@ -99,8 +102,8 @@ def _in_constants(value: Node, items: Sequence[Node]) -> Callable[[Frame], Datum
     def run(frame: Frame) -> Datum:
         subject = value.run(frame)
         found = pc.is_in(subject, value_set=haystack)
-        misses = pc.if_else(found, TRUE, NULL) if has_null else found
-        return pc.if_else(pc.is_valid(subject), misses, NULL)
+        misses = pc.if_else(found, _boolean(True), _boolean(None)) if has_null else found
+        return pc.if_else(pc.is_valid(subject), misses, _boolean(None))
 
     return run
 
@@ -126,13 +129,17 @@ def _logical(combine: Run, settled: Callable[[Datum, int], Mask]) -> SpecialForm
     return SpecialForm(build)
 
 
-KERNELS: dict[str, Any] = {
-    **{operator: _comparison(operator) for operator in _EXACT},
-    "<=>": Kernel(_null_safe, lazy=False),
-    "is_null": simple(pc.is_null),
-    "isnotnull": simple(_not_null),
-    "not": simple(pc.invert),
-    "and": _logical(pc.and_kleene, false_rows),
-    "or": _logical(pc.or_kleene, true_rows),
-    "in": SpecialForm(_in),
+_COMPARED = Function(comparison_rule, BOOLEAN)
+_ANY = Function(anything_rule, BOOLEAN)
+_LOGIC = Function(logic_rule, BOOLEAN)
+
+FUNCTIONS: Functions = {
+    **{operator: _COMPARED.by(_comparison(operator)) for operator in _EXACT},
+    "<=>": _COMPARED.by(Kernel(_null_safe, lazy=False)),
+    "is_null": _ANY.by_columns(pc.is_null),
+    "isnotnull": _ANY.by_columns(_not_null, "whether the value is not NULL"),
+    "not": _LOGIC.by_columns(pc.invert),
+    "and": _LOGIC.by(_logical(pc.and_kleene, false_rows)),
+    "or": _LOGIC.by(_logical(pc.or_kleene, true_rows)),
+    "in": Function(membership_rule, BOOLEAN).by(SpecialForm(_in)),
 }

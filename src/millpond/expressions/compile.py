@@ -10,32 +10,21 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.expressions import arithmetic, casts, comparisons, conditionals, nested, strings, times
+from millpond.expressions import casts, structs
 from millpond.expressions.calls import read
 from millpond.expressions.coercion import plain
 from millpond.expressions.failures import NotCompilable, RowError, row_failed
 from millpond.expressions.frames import NO_ROWS, Datum, Frame, Node, as_array, run_strict
 from millpond.expressions.kernels import Kernel, Site, SpecialForm
+from millpond.expressions.library import FUNCTIONS, signature
 from millpond.expressions.names import Names, resolve
 from millpond.expressions.parameters import Shape, counted, placeholders, scalar, shape
 from millpond.expressions.rules import Operand
-from millpond.expressions.signatures import signature
 from millpond.expressions.terms import Call, Constant, Interval, Parameter, Reference, Term
 from millpond.expressions.types import field_type
 from millpond.schema import Column, Schema
 
 __all__ = ["Compiled", "NotCompilable", "compile_expression"]
-
-KERNELS: dict[str, Kernel | SpecialForm] = {
-    **comparisons.KERNELS,
-    **conditionals.KERNELS,
-    **arithmetic.KERNELS,
-    **strings.KERNELS,
-    **times.KERNELS,
-    **nested.KERNELS,
-}
-
-TRUE = pa.scalar(True)
 
 
 @dataclass(frozen=True)
@@ -152,12 +141,12 @@ class _Compiler:
         if call.name == ".":
             return _field(nodes[0], str(call.to))
         operands = [Operand(n.type, self._literal(a)) for n, a in zip(nodes, call.arguments, strict=True)]
-        kernel, found = KERNELS.get(call.name), signature(call, operands)
-        if kernel is None or found is None:
+        function, found = FUNCTIONS.get(call.name), signature(call, operands)
+        if function is None or function.kernel is None or found is None:
             raise NotCompilable(f"'{call}' is evaluated by Spark")
         given = [casts.node(n, t, safe=False) for n, t in zip(nodes, found.takes, strict=True)]
         site = Site(found.takes, found.gives, tuple(n.constant for n in given))
-        return _guarded(_applied(kernel, given, site), call, given)
+        return _guarded(_applied(function.kernel, given, site), call, given)
 
     def _literal(self, term: Term) -> Term:
         return self.parameters[self.positions[id(term.node)]] if isinstance(term, Parameter) else term
@@ -166,7 +155,7 @@ class _Compiler:
 def constant_node(term: Constant) -> Node:
     """A literal; an interval is read from `constant` alone, because Arrow's type would lose what was written."""
     if isinstance(term.value, Interval):
-        return Node(term.type, lambda _: TRUE, constant=term.value)
+        return Node(term.type, lambda _: pa.scalar(True), constant=term.value)
     value = pa.scalar(term.value, term.type)
     return Node(term.type, lambda _: value, constant=value)
 
@@ -194,9 +183,9 @@ def _reversed(function: Callable[..., Datum], nodes: Sequence[Node]) -> Callable
 
 def _field(node: Node, name: str) -> Node:
     type_ = field_type(node.type, name)
-    if type_ is None or not pa.types.is_struct(node.type):
+    if type_ is None:
         raise NotCompilable(f"no field {name} that can be read here")
-    return Node(type_, lambda frame: nested.field(node.run(frame), name), node.fallible)
+    return Node(type_, lambda frame: structs.field(node.run(frame), name), node.fallible)
 
 
 def _guarded(node: Node, call: Call, arguments: Sequence[Node]) -> Node:

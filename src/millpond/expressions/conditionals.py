@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +11,8 @@ import pyarrow.compute as pc
 from millpond.expressions.comparisons import compare
 from millpond.expressions.frames import Datum, Frame, Mask, Node, merge, true_rows, valid_rows, values_on
 from millpond.expressions.kernels import Kernel, Run, Site, SpecialForm
+from millpond.expressions.rules import case_rule, coalesce_rule, extreme_rule, if_rule, nvl2_rule
+from millpond.expressions.signatures import Function, Functions
 
 
 def _case(nodes: Sequence[Node], site: Site) -> Callable[[Frame], Datum]:
@@ -76,11 +77,13 @@ def _extreme(operator: str) -> Callable[[Site], Run]:
     return make
 
 
-KERNELS: dict[str, Any] = {
-    "case": SpecialForm(_case),
-    "if": SpecialForm(_case),
-    "nvl2": SpecialForm(_nvl2),
-    "coalesce": SpecialForm(_coalesce),
-    "greatest": Kernel(_extreme(">"), lazy=False),
-    "least": Kernel(_extreme("<"), lazy=False),
+_EXTREME = Function(extreme_rule)
+
+FUNCTIONS: Functions = {
+    "case": Function(case_rule).by(SpecialForm(_case)),
+    "if": Function(if_rule).by(SpecialForm(_case), "the second argument where the first is true, else the third"),
+    "nvl2": Function(nvl2_rule).by(SpecialForm(_nvl2), "the second argument unless the first is NULL, then the third"),
+    "coalesce": Function(coalesce_rule).by(SpecialForm(_coalesce), "the first argument that is not NULL"),
+    "greatest": _EXTREME.by(Kernel(_extreme(">"), lazy=False), "the largest argument; NULLs are skipped"),
+    "least": _EXTREME.by(Kernel(_extreme("<"), lazy=False), "the smallest argument; NULLs are skipped"),
 }

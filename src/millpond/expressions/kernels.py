@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.expressions.failures import NotCompilable
-from millpond.expressions.frames import Datum, Frame, Node
+from millpond.expressions.frames import Datum, Frame, Node, as_array
 from millpond.expressions.terms import Interval
 
 
@@ -71,18 +71,42 @@ def on_arrays(function: Callable[[pa.Array], pa.Array]) -> Run:
     return run
 
 
-def elementwise(function: Callable[..., Any], type_: pa.DataType) -> Run:
-    """A Python function applied row by row, not called for a row with a NULL; values are Python's."""
+def python_values(value: Datum, length: int) -> list[Any]:
+    """The values as Python's; NotCompilable for a date or time that Python has not."""
+    try:
+        return [value.as_py()] * length if isinstance(value, pa.Scalar) else value.to_pylist()
+    except (ValueError, OverflowError) as error:
+        raise NotCompilable("a date or time outside of the years 1 to 9999") from error
+
+
+def elementwise(function: Callable[..., Any], type_: pa.DataType, nullable: Sequence[int] = ()) -> Run:
+    """A Python function applied row by row; values are Python's. For a row with a NULL it is not called, unless the
+    NULL is at one of the `nullable` places."""
+
+    def one(row: tuple[Any, ...]) -> Any:
+        if None in row and any(value is None and place not in nullable for place, value in enumerate(row)):
+            return None
+        return function(*row)
 
     def run(*arguments: Datum) -> Datum:
-        if all(isinstance(a, pa.Scalar) for a in arguments):
-            values = [a.as_py() for a in arguments]
-            return pa.scalar(None if None in values else function(*values), type_)
-        length = next(len(a) for a in arguments if isinstance(a, pa.Array))
-        if any(isinstance(a, pa.Scalar) and not a.is_valid for a in arguments):
-            return pa.nulls(length, type_)
-        columns = [[a.as_py()] * length if isinstance(a, pa.Scalar) else a.to_pylist() for a in arguments]
-        rows = zip(*columns, strict=True)
-        return pa.array([None if None in row else function(*row) for row in rows], type_)
+        length = next((len(a) for a in arguments if isinstance(a, pa.Array)), 1)
+        single = all(isinstance(a, pa.Scalar) for a in arguments)
+        gone = (isinstance(a, pa.Scalar) and not a.is_valid for i, a in enumerate(arguments) if i not in nullable)
+        if any(gone):
+            return pa.scalar(None, type_) if single else pa.nulls(length, type_)
+        rows = zip(*(python_values(a, length) for a in arguments), strict=True)
+        found = [one(row) for row in rows]
+        return pa.scalar(found[0], type_) if single else pa.array(found, type_)
+
+    return run
+
+
+def on_columns(function: Callable[..., pa.Array]) -> Run:
+    """A function of arrays, for scalars too."""
+
+    def run(*arguments: Datum) -> Datum:
+        length = next((len(a) for a in arguments if isinstance(a, pa.Array)), 1)
+        found = function(*[as_array(a, length, a.type) for a in arguments])
+        return found[0] if all(isinstance(a, pa.Scalar) for a in arguments) else found
 
     return run

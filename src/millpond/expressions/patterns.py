@@ -1,8 +1,10 @@
-"""LIKE and RLIKE patterns as regular expressions of Arrow's engine, which has Java's meaning only in part."""
+"""LIKE patterns and Java's regular expressions, written for Arrow's engine or for Python's where the meaning agrees."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from millpond.expressions.failures import NotCompilable, RowError
 
@@ -63,3 +65,181 @@ def rlike(pattern: str) -> str:
         parts.append(_REWRITTEN.get(str(found.lastgroup), found[0]))
         place = found.end()
     return "".join(parts)
+
+
+# Pieces that mean the same in Java and in Python with re.ASCII, or are rewritten so that they do.
+_JAVA_PIECE = re.compile(
+    r"""
+    (?P<set>\[\^?(?:[A-Za-z0-9\ _.,:;=@\#%'"<>/!~`$*+?(){}|]|\\[dDwWsStnrf.\\+*?()\[\]{}|^$\-/]|[a-z]-[a-z]
+        |[A-Z]-[A-Z]|[0-9]-[0-9]|-(?=\])|[^\x00-\x7f])+\])
+  | (?P<any>\.)
+  | (?P<escaped>\\[.\\+*?()\[\]{}|^$\-/,:;"'@%&<>=!~ _])
+  | (?P<class_word>\\[dDwWsStnrf])
+  | (?P<bound>\\[bB])
+  | (?P<start>\^)
+  | (?P<end>\$)
+  | (?P<look>\(\?[=!])
+  | (?P<open>\(\?:|\((?!\?))
+  | (?P<close>\))
+  | (?P<or>\|)
+  | (?P<repeat>(?:[*+?]|\{\d{1,3}(?:,\d{0,3})?\})\??(?![*+?{]))
+  | (?P<plain>[A-Za-z0-9 \-_,:;=@\#%&'"<>/!~`\t\n]|[^\x00-\x7f])
+    """,
+    re.VERBOSE,
+)
+_TERMINATORS = "\\n\\r\\x85\\u2028\\u2029"
+_FOR_PYTHON = {
+    "any": f"[^{_TERMINATORS}]",
+    # The end, or before a line terminator that ends the text; never between the two of \r\n.
+    "end": r"(?:(?=\r\n\Z)|(?=[\r\x85\u2028\u2029]\Z)|(?<!\r)(?=\n\Z)|\Z)",
+}
+
+
+@dataclass(frozen=True)
+class Regex:
+    """A regular expression for Python, and the characters among which it has Java's meaning.
+
+    Java's word boundaries count letters beyond ASCII, and it finds a match of nothing within a surrogate pair.
+    """
+
+    compiled: re.Pattern[str]
+    highest: str
+
+
+@dataclass
+class _Group:
+    """An open group while a pattern is read: whether its alternatives can match nothing."""
+
+    start: int
+    nothing: bool = True
+    any_nothing: bool = False
+    plain: bool = True
+
+
+@dataclass
+class _Reader:
+    """The pieces of a pattern, and whether what stands before a quantifier may be repeated."""
+
+    parts: list[str] = field(default_factory=list)
+    groups: list[_Group] = field(default_factory=lambda: [_Group(0)])
+    # Whether the last atom can match nothing; None when there is no atom to repeat.
+    last: bool | None = None
+    ascii_only: bool = False
+
+    def highest(self) -> str:
+        """The last character up to which the engines agree."""
+        self._settle()
+        whole = self.groups[0]
+        beyond = "\uffff" if whole.nothing or whole.any_nothing else "\U0010ffff"
+        return "\x7f" if self.ascii_only else beyond
+
+    def piece(self, kind: str, text: str) -> None:
+        self.parts.append(_FOR_PYTHON.get(kind, text))
+        step: Callable[[str], None] | None = getattr(self, f"_{kind}", None)
+        if step is not None:
+            step(text)
+        else:
+            self._atom()
+
+    def _atom(self) -> None:
+        self._settle()
+        self.last = False
+
+    def _settle(self) -> None:
+        """The atom before is what it is: nothing repeats it."""
+        if self.last is False:
+            self.groups[-1].nothing = False
+        self.last = None
+
+    def _start(self, _: str) -> None:
+        self._settle()
+
+    def _end(self, _: str) -> None:
+        self._settle()
+
+    def _bound(self, _: str) -> None:
+        self.ascii_only = True
+        self._settle()
+
+    def _open(self, _: str) -> None:
+        self._settle()
+        self.groups.append(_Group(len(self.parts)))
+
+    def _look(self, text: str) -> None:
+        self._open(text)
+        self.groups[-1].plain = False
+
+    def _or(self, _: str) -> None:
+        self._settle()
+        self.groups[-1].any_nothing |= self.groups[-1].nothing
+        self.groups[-1].nothing = True
+
+    def _close(self, _: str) -> None:
+        self._settle()
+        group = self.groups.pop()
+        if not self.groups:
+            raise NotCompilable("a regular expression with a bracket too many")
+        nothing = group.any_nothing or group.nothing
+        self.last = nothing if group.plain else None
+
+    def _repeat(self, text: str) -> None:
+        # Engines differ in how often they repeat what matches nothing, and in repeating what is no atom.
+        if self.last is None or self.last:
+            raise NotCompilable("a regular expression that repeats what may match nothing")
+        optional = text[0] in "*?" or text.startswith(("{0,", "{0}"))
+        if not optional:
+            self.groups[-1].nothing = False
+        self.last = None
+
+
+def java_regex(pattern: str) -> Regex:
+    """A regular expression of Java for Python's engine; NotCompilable outside of what both read alike."""
+    flags = re.ASCII
+    place = 0
+    if pattern.startswith("(?i)"):
+        flags, place = flags | re.IGNORECASE, 4
+    reader = _Reader()
+    while place < len(pattern):
+        found = _JAVA_PIECE.match(pattern, place)
+        if found is None or found.lastgroup is None:
+            raise NotCompilable("a regular expression that is Java's alone")
+        reader.piece(found.lastgroup, found[0])
+        place = found.end()
+    if len(reader.groups) != 1:
+        raise NotCompilable("a regular expression with an open bracket")
+    try:
+        return Regex(re.compile("".join(reader.parts), flags), reader.highest())
+    except re.error as error:
+        raise NotCompilable("a regular expression that Python does not read") from error
+
+
+def replacement(written: str, groups: int) -> Callable[[re.Match[str]], str]:
+    """What takes the place of a match: `$1` is a group, and a backslash makes the next character plain."""
+    parts: list[str | int] = []
+    place = 0
+    while place < len(written):
+        character = written[place]
+        if character == "\\":
+            if place + 1 == len(written):
+                raise NotCompilable("a replacement that ends in a backslash")
+            parts.append(written[place + 1])
+            place += 2
+        elif character == "$":
+            number, place = _group_number(written, place + 1, groups)
+            parts.append(number)
+        else:
+            parts.append(character)
+            place += 1
+    return lambda match: "".join(part if isinstance(part, str) else match[part] or "" for part in parts)
+
+
+def _group_number(written: str, place: int, groups: int) -> tuple[int, int]:
+    """The group of a replacement: as many digits as there is a group for."""
+    if not written[place : place + 1].isdigit() or not written[place].isascii():
+        raise NotCompilable("a replacement with a $ that is no group")
+    number, place = int(written[place]), place + 1
+    while place < len(written) and written[place] in "0123456789" and number * 10 + int(written[place]) <= groups:
+        number, place = number * 10 + int(written[place]), place + 1
+    if number > groups:
+        raise NotCompilable("a replacement with a group that there is not")
+    return number, place

@@ -295,18 +295,22 @@ def whole_rule(operands: Operands) -> Signature | None:
     return Signature((DOUBLE,), BIGINT) if fits(operands[0], DOUBLE) else None
 
 
-# --- strings, arrays, aggregates
+# --- strings, aggregates
 
 
 def concat_rule(operands: Operands) -> Signature | None:
     types = types_of(operands)
     if types and all(t == BINARY for t in types):
         return Signature(tuple(types), BINARY)
+    if types and all(is_list(t) for t in types):
+        return _all_as(common(types), operands)
     return Signature((STRING,) * len(types), STRING) if all(fits(o, STRING) for o in operands) else None
 
 
-def concat_ws_rule(operands: Operands) -> Signature | None:
-    return _all_as(STRING, operands) if operands and all(fits(o, STRING) for o in operands) else None
+def reverse_rule(operands: Operands) -> Signature | None:
+    (operand,) = operands
+    type_ = operand.type if is_list(operand.type) else STRING
+    return Signature((type_,), type_) if is_list(type_) or fits(operand, STRING) else None
 
 
 def length_rule(operands: Operands) -> Signature | None:
@@ -318,32 +322,6 @@ def length_rule(operands: Operands) -> Signature | None:
 def unix_timestamp_rule(operands: Operands) -> Signature | None:
     # A string is read by a format of its own there, stricter than a cast.
     return Signature((TIMESTAMP,), BIGINT) if operands[0].type in (DATE, TIMESTAMP) else None
-
-
-def size_rule(operands: Operands) -> Signature | None:
-    (type_,) = types_of(operands)
-    return Signature((type_,), INT) if is_list(type_) or pa.types.is_map(type_) else None
-
-
-def element_rule(operands: Operands) -> Signature | None:
-    holder, place = types_of(operands)
-    if is_list(holder) and place in INTEGERS[:3]:
-        return Signature((holder, INT), holder.value_type)
-    if pa.types.is_map(holder) and place == holder.key_type:
-        return Signature((holder, place), holder.item_type)
-    return None
-
-
-def holds_rule(operands: Operands) -> Signature | None:
-    holder, item = types_of(operands)
-    if not is_list(holder) or item == VOID or wider(holder.value_type, item) != holder.value_type:
-        return None
-    return Signature((holder, holder.value_type), BOOLEAN)
-
-
-def array_rule(operands: Operands) -> Signature | None:
-    type_ = common(types_of(operands))
-    return None if type_ is None else Signature((type_,) * len(operands), pa.list_(type_))
 
 
 def sum_rule(operands: Operands) -> Signature | None:

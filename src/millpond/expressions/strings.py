@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.expressions.coercion import BOOLEAN, INT, STRING
+from millpond.expressions.arrays import concat_ws, joined_lists
+from millpond.expressions.coercion import BIGINT, BOOLEAN, INT, STRING, is_list
 from millpond.expressions.failures import NotCompilable, RowError
 from millpond.expressions.frames import Datum
 from millpond.expressions.kernels import Kernel, Run, Site, elementwise, on_arrays, simple
-from millpond.expressions.patterns import like, rlike
+from millpond.expressions.nested_rules import concat_ws_rule
+from millpond.expressions.rules import concat_rule, length_rule, reverse_rule
+from millpond.expressions.signatures import Function, Functions, takes
 
-PATTERNS_MAX = 256
 REPEATED_BYTES_MAX = 1 << 26
 
 
@@ -62,23 +62,12 @@ def _trim(both: Run, python: Callable[[str, str], str]) -> Kernel:
 
 
 def _concat(site: Site) -> Run:
+    if is_list(site.gives):
+        return elementwise(joined_lists, site.gives)
     if site.gives != STRING:
         raise NotCompilable("concatenation of binaries")
     separator = pa.scalar("", STRING)
     return lambda *texts: pc.binary_join_element_wise(*texts, separator) if texts else separator
-
-
-def _concat_ws(separator: Datum, *texts: Datum) -> Datum:
-    """CONCAT_WS; Arrow's own loses rows when all texts of a row are NULL."""
-    arguments = (separator, *texts)
-    lengths = [len(a) for a in arguments if isinstance(a, pa.Array)]
-    length = lengths[0] if lengths else 1
-    columns = [a.to_pylist() if isinstance(a, pa.Array) else [a.as_py()] * length for a in arguments]
-    found = [
-        None if between is None else between.join(text for text in row if text is not None)
-        for between, *row in zip(*columns, strict=True)
-    ]
-    return pa.array(found, STRING) if lengths else pa.scalar(found[0], STRING)
 
 
 def _substring(text: str, start: int, length: int = 2**31 - 1) -> str:
@@ -161,41 +150,62 @@ def _split_part(text: str, delimiter: str, place: int) -> str:
     return parts[index] if 0 <= index < len(parts) else ""
 
 
-def _rows(function: Callable[..., Any], type_: pa.DataType, *, fallible: bool = False) -> Kernel:
-    return Kernel(lambda _: elementwise(function, type_), fallible=fallible)
+def _substring_index(text: str, delimiter: str, count: int) -> str:
+    """Occurrences may overlap, as Spark looks for the next one a place further."""
+    if not delimiter or count == 0:
+        return ""
+    if count > 0:
+        place = -1
+        for _ in range(count):
+            place = text.find(delimiter, place + 1)
+            if place < 0:
+                return text
+        return text[:place]
+    place = len(text) - len(delimiter) + 1
+    for _ in range(-count):
+        place = text.rfind(delimiter, 0, max(place - 1, 0) + len(delimiter)) if place > 0 else -1
+        if place < 0:
+            return text
+    return text[place + len(delimiter) :]
 
 
-_like = lru_cache(PATTERNS_MAX)(like)
-_rlike = lru_cache(PATTERNS_MAX)(rlike)
+def _overlay(text: str, part: str, start: int, length: int = -1) -> str:
+    if not 0 < start < REPEATED_BYTES_MAX:
+        raise NotCompilable("OVERLAY from a place before the start")
+    replaced = length if length >= 0 else len(part)
+    return _substring(text, 1, start - 1) + part + _substring(text, start + replaced)
 
 
-def _by_pattern(translate: Callable[..., str]) -> Kernel:
-    """A match against a pattern; one pattern for all rows is one regular expression."""
-
-    def match(text: Datum, pattern: Datum, escape: pa.Scalar | None) -> Datum:
-        nothing = text.null_count == len(text) if isinstance(text, pa.Array) else not text.is_valid
-        if nothing or not pattern.is_valid:
-            return pa.nulls(len(text), BOOLEAN) if isinstance(text, pa.Array) else pa.scalar(None, BOOLEAN)
-        mark = () if escape is None else (escape.as_py(),)
-        try:
-            return pc.match_substring_regex(text, translate(pattern.as_py(), *mark))
-        except pa.ArrowInvalid as error:
-            raise NotCompilable("a regular expression that Arrow does not read") from error
-
-    def run(text: Datum, pattern: Datum, escape: pa.Scalar | None = None) -> Datum:
-        if isinstance(pattern, pa.Scalar):
-            return match(text, pattern, escape)
-        texts = text if isinstance(text, pa.Array) else pa.repeat(text, len(pattern))
-        pairs = zip(texts, pattern, strict=True)
-        return pa.array([match(one, wanted, escape).as_py() for one, wanted in pairs], BOOLEAN)
-
-    return Kernel(lambda site: _constant_escape(site, run), fallible=True)
+def _translate(text: str, characters: str, others: str) -> str:
+    table: dict[int, str | None] = {}
+    for place, character in enumerate(characters):
+        other = others[place] if place < len(others) else None
+        table.setdefault(ord(character), None if other == "\0" else other)
+    return text.translate(table)
 
 
-def _constant_escape(site: Site, run: Run) -> Run:
-    if len(site.takes) == 3:
-        site.constant(2)
-    return run
+def _chr(code: int) -> str:
+    return "" if code < 0 else chr(code & 0xFF)
+
+
+def _find_in_set(word: str, words: str) -> int:
+    parts = words.split(",")
+    return parts.index(word) + 1 if word in parts else 0
+
+
+def _levenshtein(left: str, right: str) -> int:
+    costs = list(range(len(right) + 1))
+    for row, one in enumerate(left, 1):
+        diagonal, costs[0] = costs[0], row
+        for column, other in enumerate(right, 1):
+            change = diagonal + (one != other)
+            diagonal = costs[column]
+            costs[column] = min(change, diagonal + 1, costs[column - 1] + 1)
+    return costs[-1]
+
+
+def _bytes(value: Datum) -> Datum:
+    return pc.cast(pc.binary_length(value), INT)
 
 
 def _found(by_arrow: Run, by_python: Callable[[str, str], bool]) -> Kernel:
@@ -209,29 +219,55 @@ def _found(by_arrow: Run, by_python: Callable[[str, str], bool]) -> Kernel:
     return simple(run)
 
 
-KERNELS: dict[str, Any] = {
-    "upper": _cased(pc.ascii_upper, str.upper),
-    "lower": _cased(pc.ascii_lower, str.lower),
-    "initcap": _rows(_initcap, STRING),
-    "length": Kernel(_length),
-    "trim": _trim(pc.utf8_trim, str.strip),
-    "ltrim": _trim(pc.utf8_ltrim, str.lstrip),
-    "rtrim": _trim(pc.utf8_rtrim, str.rstrip),
-    "concat": Kernel(_concat, lazy=False),
-    "concat_ws": Kernel(lambda _: _concat_ws, lazy=False),
-    "substring": Kernel(_slice),
-    "left": _rows(_left, STRING),
-    "right": _rows(_right, STRING),
-    "replace": _rows(_replace, STRING),
-    "lpad": _rows(_lpad, STRING),
-    "rpad": _rows(_rpad, STRING),
-    "repeat": _rows(_repeat, STRING),
-    "reverse": _rows(lambda text: text[::-1], STRING),
-    "locate": Kernel(lambda _: _located, lazy=False),
-    "split_part": _rows(_split_part, STRING, fallible=True),
-    "startswith": _found(pc.starts_with, str.startswith),
-    "endswith": _found(pc.ends_with, str.endswith),
-    "contains": _found(pc.match_substring, lambda text, searched: searched in text),
-    "like": _by_pattern(_like),
-    "rlike": _by_pattern(_rlike),
+_TEXT = takes(STRING, STRING)
+_TRIM = takes(STRING, STRING, STRING, optional=1)
+_COUNTED = takes(STRING, STRING, INT)
+_PADDED = takes(STRING, STRING, INT, STRING, optional=1)
+_SEARCH = takes(BOOLEAN, STRING, STRING)
+
+FUNCTIONS: Functions = {
+    "upper": _TEXT.by(_cased(pc.ascii_upper, str.upper), "the text in capitals"),
+    "lower": _TEXT.by(_cased(pc.ascii_lower, str.lower), "the text in small letters"),
+    "initcap": _TEXT.by_rows(_initcap, "each word with a capital first"),
+    "length": Function(length_rule, INT).by(Kernel(_length), "the number of characters, or of bytes of a binary"),
+    "trim": _TRIM.by(_trim(pc.utf8_trim, str.strip), "without blanks, or the given characters, at both ends"),
+    "ltrim": _TRIM.by(_trim(pc.utf8_ltrim, str.lstrip), "without blanks, or the given characters, at the start"),
+    "rtrim": _TRIM.by(_trim(pc.utf8_rtrim, str.rstrip), "without blanks, or the given characters, at the end"),
+    "reverse": Function(reverse_rule).by_rows(lambda value: value[::-1], "a text or an array from its end"),
+    "concat": Function(concat_rule).by(Kernel(_concat, lazy=False), "texts or arrays one after the other"),
+    "concat_ws": Function(concat_ws_rule, STRING).by_columns(
+        concat_ws, "texts and arrays of texts with a separator; NULLs are skipped", lazy=False
+    ),
+    "substring": takes(STRING, STRING, INT, INT, optional=1).by(Kernel(_slice), "a part of a text, counted from 1"),
+    "left": _COUNTED.by_rows(_left, "the first characters"),
+    "right": _COUNTED.by_rows(_right, "the last characters"),
+    "repeat": _COUNTED.by_rows(_repeat, "the text so many times"),
+    "replace": takes(STRING, STRING, STRING, STRING, optional=1).by_rows(_replace, "every occurrence replaced"),
+    "lpad": _PADDED.by_rows(_lpad, "filled at the start, or cut, to a length"),
+    "rpad": _PADDED.by_rows(_rpad, "filled at the end, or cut, to a length"),
+    "locate": takes(INT, STRING, STRING, INT, optional=1).by_columns(
+        _located, "where a text is found in another, counted from 1; 0 when it is not", lazy=False
+    ),
+    "split_part": takes(STRING, STRING, STRING, INT).by_rows(
+        _split_part, "one part of a text cut at a delimiter, counted from 1 or from the end", fallible=True
+    ),
+    "startswith": _SEARCH.by(_found(pc.starts_with, str.startswith), "whether a text begins with another"),
+    "endswith": _SEARCH.by(_found(pc.ends_with, str.endswith), "whether a text ends with another"),
+    "contains": _SEARCH.by(
+        _found(pc.match_substring, lambda text, searched: searched in text), "whether a text contains another"
+    ),
+    "substring_index": takes(STRING, STRING, STRING, INT).by_rows(
+        _substring_index, "the text before the n-th delimiter, or after the n-th from the end"
+    ),
+    "overlay": takes(STRING, STRING, STRING, INT, INT, optional=1).by_rows(_overlay, "a part of a text replaced"),
+    "translate": takes(STRING, STRING, STRING, STRING).by_rows(_translate, "single characters replaced or removed"),
+    "space": takes(STRING, INT).by_rows(lambda count: _repeat(" ", count), "so many blanks"),
+    "ascii": takes(INT, STRING).by_rows(lambda text: ord(text[0]) if text else 0, "the code of the first character"),
+    "chr": takes(STRING, BIGINT).by_rows(_chr, "the character of a code"),
+    "find_in_set": takes(INT, STRING, STRING).by_rows(_find_in_set, "the place of a word in a list with commas, or 0"),
+    "levenshtein": takes(INT, STRING, STRING).by_rows(_levenshtein, "the number of edits between two texts"),
+    "octet_length": Function(length_rule, INT).by_columns(_bytes, "the number of bytes"),
+    "bit_length": Function(length_rule, INT).by_columns(
+        lambda value: pc.multiply(_bytes(value), pa.scalar(8, INT)), "the number of bits"
+    ),
 }

@@ -10,10 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.expressions.coercion import BIGINT, DATE, INT
+from millpond.expressions.coercion import BIGINT, DATE, INT, STRING
 from millpond.expressions.failures import NotCompilable, RowError, attempt
 from millpond.expressions.frames import Datum, Frame, Node
 from millpond.expressions.kernels import Kernel, Run, Site, SpecialForm, on_arrays
+from millpond.expressions.rules import unix_timestamp_rule
+from millpond.expressions.signatures import Function, Functions, takes
 from millpond.expressions.terms import Interval
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ
 
@@ -205,23 +207,30 @@ def _now(_: Sequence[Node], site: Site) -> Callable[[Frame], Datum]:
     return lambda frame: pa.scalar(frame.now, TIMESTAMP)
 
 
-KERNELS: dict[str, Any] = {
-    "year": _part(pc.year),
-    "quarter": _part(pc.quarter),
-    "month": _part(pc.month),
-    "day": _part(pc.day),
-    "dayofweek": _part(_day_of_week),
-    "weekday": _part(_weekday),
-    "dayofyear": _part(pc.day_of_year),
-    "hour": _part(pc.hour),
-    "minute": _part(pc.minute),
-    "second": _part(pc.second),
-    "date_add": Kernel(lambda _: add_days(1)),
-    "date_sub": Kernel(lambda _: add_days(-1)),
-    "datediff": Kernel(lambda _: _date_diff),
-    "date_trunc": Kernel(_date_trunc),
-    "unix_timestamp": Kernel(lambda _: on_arrays(_unix_timestamp)),
-    "from_unixtime": Kernel(lambda _: on_arrays(_spaced)),
-    "current_date": SpecialForm(_today),
-    "current_timestamp": SpecialForm(_now),
+_DATE_PART = takes(INT, DATE)
+_TIME_PART = takes(INT, TIMESTAMP)
+
+FUNCTIONS: Functions = {
+    "year": _DATE_PART.by(_part(pc.year), "the year"),
+    "quarter": _DATE_PART.by(_part(pc.quarter), "the quarter, 1 to 4"),
+    "month": _DATE_PART.by(_part(pc.month), "the month, 1 to 12"),
+    "day": _DATE_PART.by(_part(pc.day), "the day of the month"),
+    "dayofweek": _DATE_PART.by(_part(_day_of_week), "the day of the week, 1 for Sunday"),
+    "weekday": _DATE_PART.by(_part(_weekday), "the day of the week, 0 for Monday"),
+    "dayofyear": _DATE_PART.by(_part(pc.day_of_year), "the day of the year"),
+    "hour": _TIME_PART.by(_part(pc.hour), "the hour"),
+    "minute": _TIME_PART.by(_part(pc.minute), "the minute"),
+    "second": _TIME_PART.by(_part(pc.second), "the second, without its fraction"),
+    "date_add": takes(DATE, DATE, INT).by_columns(add_days(1), "the date so many days later"),
+    "date_sub": takes(DATE, DATE, INT).by_columns(add_days(-1), "the date so many days earlier"),
+    "datediff": takes(INT, DATE, DATE).by_columns(_date_diff, "the days from the second date to the first"),
+    "date_trunc": takes(TIMESTAMP, STRING, TIMESTAMP).by(
+        Kernel(_date_trunc), "the timestamp cut to a unit, such as 'hour'"
+    ),
+    "unix_timestamp": Function(unix_timestamp_rule, BIGINT).by_columns(
+        on_arrays(_unix_timestamp), "the seconds since 1970 of a date or timestamp"
+    ),
+    "from_unixtime": takes(STRING, BIGINT).by_columns(on_arrays(_spaced), "seconds since 1970 as text"),
+    "current_date": takes(DATE).by(SpecialForm(_today), "the date of the batch"),
+    "current_timestamp": takes(TIMESTAMP).by(SpecialForm(_now), "the time of the batch"),
 }

@@ -9,8 +9,8 @@ from sqlglot import exp
 
 from millpond.expressions.calls import read
 from millpond.expressions.coercion import assignable, comparable, family, plain
+from millpond.expressions.library import FUNCTIONS, signature
 from millpond.expressions.rules import Operand
-from millpond.expressions.signatures import FUNCTIONS, signature
 from millpond.expressions.terms import Call, Constant, Parameter, Reference, Term
 
 __all__ = ["Scope", "assignable", "comparable", "family", "infer"]
