@@ -112,7 +112,7 @@ CODES: dict[str, str] = {
     "MP812": "A file of the state directory was missing and was made again",
     "MP813": "A view or loaded table is defined otherwise and is made again",
     # 9xx: this installation
-    "MP901": "This is understood but cannot run yet",
+    "MP901": "This is understood but cannot run yet in this version",
     "MP902": "Java is missing or too old",
     "MP903": "A connector's jars are missing",
     "MP999": "A bug in Millpond",
@@ -244,6 +244,10 @@ class OptionError(InputError):
     """An option, setting or plug-in name is wrong (MP3xx)."""
 
 
+class NotYetError(InputError):
+    """Understood, but not runnable in this version (MP901); `check` reports it too."""
+
+
 class RunError(MillpondError):
     """Something failed while running: exit code 1."""
 
@@ -280,7 +284,3 @@ class StateError(RunError):
 
 class SetupError(RunError):
     """This installation lacks something (MP9xx)."""
-
-
-class NotYetError(SetupError):
-    """Understood and checked, but not runnable in this version (MP901)."""

@@ -62,6 +62,14 @@ SETTINGS = (
     *FLOW_OPTIONS,
 )
 
+# Settings that nothing reads yet.
+LATER = ("http", "connection.*")
+# Settings that must be known before the SQL file is read, and how they are given then.
+BEFORE_THE_FILE = {
+    "state": "Give it with --state, MILLPOND_STATE or millpond.toml: it must be known before the file is read.",
+    "debug": "Give it with --debug or MILLPOND_DEBUG.",
+}
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -73,7 +81,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one app: read with `settings["http"]`."""
+    """The settings of one app: read with `settings["kafka.brokers"]`."""
 
     found: Mapping[str, Setting]
 
@@ -98,6 +106,11 @@ class Settings:
         if current is not None and current.origin == "command line":
             return self
         return Settings({**self.found, name.lower(): Setting(option.read(text, place), "SET")})
+
+
+def later(name: str) -> bool:
+    """Whether nothing reads a setting yet."""
+    return find_option(name, [option for option in SETTINGS if option.name in LATER]) is not None
 
 
 def environment_name(name: str) -> str:

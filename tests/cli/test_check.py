@@ -76,10 +76,11 @@ def test_what_could_not_be_verified_is_said_and_counted(app: Path, capsys: Captu
     assert "note" in told.out
 
 
-def test_what_cannot_run_yet_is_said_and_is_no_mistake(app: Path, capsys: Capture) -> None:
+def test_what_cannot_run_yet_is_an_error(app: Path, capsys: Capture) -> None:
     app.write_text(FINE + "CREATE TABLE limits AS SELECT * FROM postgresql://crm/limits;\n")
-    assert main(["check", "app.sql"]) == 0
-    assert "MP901 app.sql:6:" in capsys.readouterr().err
+    for command in ("check", "explain"):
+        assert main([command, "app.sql"]) == 2
+        assert "MP901 app.sql:6:38  The source postgresql cannot run yet" in capsys.readouterr().err
 
 
 def test_explain_prints_the_plan(app: Path, capsys: Capture) -> None:

@@ -106,7 +106,7 @@ def test_wrong_arguments_are_coded_and_exit_2(words: list[str], says: str, capsy
 
 @pytest.mark.parametrize("words", [["shell"]])
 def test_what_comes_later_says_so(words: list[str], capsys: Capture) -> None:
-    assert main(words) == 1
+    assert main(words) == 2
     assert capsys.readouterr().err.startswith("MP901  ")
 
 

@@ -14,7 +14,7 @@ from tests.cli.fake_app import Script, progress
 
 from millpond.cli import running
 from millpond.cli.main import main
-from millpond.errors import BindError, FlowError, NotYetError, Place, Problem, Severity
+from millpond.errors import BindError, FlowError, Place, Problem, Severity, StateError
 
 WARNING = Problem("MP216", "Unmatched rows come again and again.", severity=Severity.WARNING)
 Capture = pytest.CaptureFixture[str]
@@ -114,7 +114,7 @@ def test_a_failed_flow_of_a_live_app_is_exit_1(script: Script) -> None:
     assert main(["run", "app.sql"]) == 1
 
 
-@pytest.mark.parametrize(("error", "code"), [(BindError("MP201", "No."), 2), (NotYetError("MP901", "Later."), 1)])
+@pytest.mark.parametrize(("error", "code"), [(BindError("MP201", "No."), 2), (StateError("MP801", "No."), 1)])
 def test_an_app_that_cannot_start_has_its_own_exit_code(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: Capture, error: Exception, code: int
 ) -> None:

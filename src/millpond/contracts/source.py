@@ -248,5 +248,8 @@ class SourcePlugin:
     failure: Callable[[SourceSpec, BaseException], MillpondError | None] | None = None
     # Checks one URI and its values without touching anything: returns a sentence for what is wrong, or nothing.
     validate: Callable[[SourceSpec], str | None] | None = None
+    # For a source whose records have a key beside their values: whether, by its options, that key can be the column by
+    # which a table is kept and which the values lack.
+    key_may_be_column: Callable[[Mapping[str, Any]], bool] = lambda values: False
     # The options that a URI gives by itself, so that they cannot be given beside it.
     said_by: Callable[[Uri], tuple[str, ...]] = lambda uri: ()

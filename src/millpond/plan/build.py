@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from millpond.errors import MillpondError, Place
+from millpond.errors import MillpondError, Place, Severity
 from millpond.plan.assembly import assemble
 from millpond.plan.catalog import Catalog, Declaration, Relation, RelationKind, broken
 from millpond.plan.changes import plan_insert, plan_select, plan_update
@@ -22,7 +22,7 @@ from millpond.plan.sources import Discover, Sources, Surroundings
 from millpond.plan.streams import define_stream
 from millpond.plan.system import dead_letters_table
 from millpond.plan.tables import define_table
-from millpond.settings import Settings
+from millpond.settings import BEFORE_THE_FILE, Settings, later
 from millpond.sql.parser import Script
 from millpond.sql.statements import (
     CreateIndex,
@@ -67,11 +67,12 @@ def build_plan(
     plan, subject = assemble(name, script.statements, context)
     plan = replace(plan, tables=tuple(with_files(t, base, findings) for t in plan.tables))
     findings.extend(run_checks(subject))
-    waiting = not_yet(plan)
-    if not findings.errors:
-        # What cannot run yet is no news beside what is wrong.
-        findings.extend(waiting)
-    return replace(plan, problems=findings.sorted(), not_yet=waiting)
+    # What cannot run yet is no news about what is wrong.
+    wrong = {
+        problem.place.line for problem in findings.sorted() if problem.severity is Severity.ERROR and problem.place
+    }
+    findings.extend(p for p in not_yet(plan) if p.place is None or p.place.line not in wrong)
+    return replace(plan, problems=findings.sorted())
 
 
 def _with_inner(statement: Statement) -> tuple[Statement, ...]:
@@ -79,16 +80,34 @@ def _with_inner(statement: Statement) -> tuple[Statement, ...]:
 
 
 def _with_sets(statements: tuple[Statement, ...], settings: Settings, findings: Findings) -> Settings:
+    _report_later(settings, findings)
     for statement in statements:
-        if isinstance(statement, SetOption) and statement.name.key == "state":
-            hint = "Give it with --state, MILLPOND_STATE or millpond.toml: it must be known before the file is read."
-            findings.error("MP303", "A file cannot set its own state directory.", statement.name.place, hint)
-        elif isinstance(statement, SetOption):
-            try:
-                settings = settings.with_set(statement.name.text, statement.value, statement.name.place)
-            except MillpondError as error:
-                findings.catch(error, statement.name.place)
+        if isinstance(statement, SetOption):
+            settings = _with_set(statement, settings, findings)
     return settings
+
+
+def _with_set(statement: SetOption, settings: Settings, findings: Findings) -> Settings:
+    name = statement.name
+    if name.key in BEFORE_THE_FILE:
+        findings.error("MP303", f"A file cannot set '{name.key}'.", name.place, BEFORE_THE_FILE[name.key])
+        return settings
+    if later(name.key):
+        findings.error("MP901", f"SET {name} has no effect yet in this version.", name.place, "Remove it.")
+    try:
+        return settings.with_set(name.text, statement.value, name.place)
+    except MillpondError as error:
+        findings.catch(error, name.place)
+        return settings
+
+
+def _report_later(settings: Settings, findings: Findings) -> None:
+    """Settings of the environment and millpond.toml that nothing reads yet; `run` has its own word about --http."""
+    for name in settings:
+        origin = settings.found[name].origin
+        if later(name) and origin not in ("default", "command line"):
+            message = f"The setting '{name}', given by {origin}, has no effect yet in this version."
+            findings.error("MP901", message, None, "Remove it.")
 
 
 def _define_all(script: Script, context: Context) -> None:

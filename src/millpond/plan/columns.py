@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Protocol
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from millpond.plan.bound import BoundSelect, Joined, Spot
 from millpond.plan.catalog import Relation
 from millpond.plan.findings import Findings
 from millpond.plan.functions import is_aggregate
+from millpond.plan.runnable import cannot_run
 from millpond.plan.scope import Item, Match, Scope
 from millpond.plan.typed import type_of, with_type
 from millpond.schema import TIMESTAMP
@@ -236,7 +238,9 @@ def bind_expression(expr: exp.Expr, names: Names) -> exp.Expr:
     holder = exp.Paren(this=expr) if expr.parent is None else None
     root = expr
     for node in list(expr.walk(bfs=False, prune=_is_end)):
-        if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+        if isinstance(node, nodes.Path):
+            _bind_path(node, names)
+        elif isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
             bound = bind_name(node, names)
             if bound is not node:
                 node.replace(bound)
@@ -245,6 +249,16 @@ def bind_expression(expr: exp.Expr, names: Names) -> exp.Expr:
     if holder is not None:
         root.pop()
     return root
+
+
+def _bind_path(path: nodes.Path, names: Names) -> None:
+    """A wildcard path: its column must be there, and then it is for a later version."""
+    parts = list(takewhile(lambda part: isinstance(part, exp.Identifier), [path.this, *path.args["steps"]]))
+    before = names.findings.errors
+    column = exp.Column(**dict(zip(("this", "table", "db", "catalog"), reversed(parts[:4]), strict=False)))
+    found = bind_name(column, names) is not column or any(scope.loose_items for scope in names.scope.chain())
+    if found and names.findings.errors == before:
+        names.findings.error("MP901", cannot_run("A path with a wildcard"), path)
 
 
 def _is_end(node: exp.Expr) -> bool:

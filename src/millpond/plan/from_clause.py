@@ -12,6 +12,7 @@ from millpond.plan.catalog import Relation, RelationKind
 from millpond.plan.columns import column_of, sentence
 from millpond.plan.generators import as_view, generated, is_generator, names_in_list
 from millpond.plan.model import BATCH
+from millpond.plan.runnable import cannot_run
 from millpond.plan.scope import Item, Scope
 from millpond.plan.typed import NAME, type_of, with_type
 from millpond.redact import redact
@@ -85,6 +86,8 @@ def _table(binder: Binder, table: exp.Table, at: Position, number: int) -> Item:
     )
     if table.args.get("pivots"):
         item.columns = None
+    if (version := table.args.get("version")) is not None:
+        _report_version(binder, version, item)
     if not relation.local:
         binder.readings.append(Reading(relation, item, at.spot))
     if relation.columns is None and relation.unseen:
@@ -92,6 +95,13 @@ def _table(binder: Binder, table: exp.Table, at: Position, number: int) -> Item:
         binder.findings.note("MP221", message, item.at, once=("MP221", relation.name))
     _put(table, relation, item)
     return item
+
+
+def _report_version(binder: Binder, version: exp.Expr, item: Item) -> None:
+    """FOR SYSTEM_TIME, TIMESTAMP and VERSION AS OF."""
+    message = cannot_run(f"Reading {item.label} as of a time or version")
+    hint = "Without it the table is read as it is when the batch or query begins."
+    binder.findings.error("MP901", message, version if binder.findings.place(version) else item.at, hint)
 
 
 def _label(relation: Relation, table: exp.Table) -> str:

@@ -69,8 +69,9 @@ def hold_written_key(key: tuple[str, ...], query: exp.Query, relations: Relation
     opened = [context.sources[d] for d in relations.of_node(topic, Spot.FROM, False).drivers if d in context.sources]
     if len(opened) != 1 or opened[0].plugin.table_mode is not Mode.CHANGES:
         return
-    plan, values = opened[0].plan, opened[0].plan.spec.values
-    if plan.columns is not None and held not in plan.columns and not values["key"] and values["key.format"] == "raw":
+    plan = opened[0].plan
+    may_be = opened[0].plugin.key_may_be_column(plan.spec.values)
+    if plan.columns is not None and held not in plan.columns and may_be:
         context.sources.hold_key(plan.id, (held,))
 
 

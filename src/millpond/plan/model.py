@@ -239,8 +239,7 @@ class SinkPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """An app, ready to run if `errors` and `not_yet` are empty; what is not yet runnable is a note in `problems` too.
-    Tables come in the order in which they can be made, flows in the order
+    """An app, ready to run if `errors` is empty. Tables come in the order in which they can be made, flows in the order
     in which they catch up."""
 
     name: str
@@ -253,7 +252,6 @@ class Plan:
     sinks: tuple[SinkPlan, ...] = ()
     changes: tuple[ChangesPlan, ...] = ()
     problems: tuple[Problem, ...] = ()
-    not_yet: tuple[Problem, ...] = ()
 
     @property
     def errors(self) -> tuple[Problem, ...]:

@@ -1,4 +1,7 @@
-"""What is understood but cannot run yet, in one table: a line goes when the runtime can do it."""
+"""What is understood but cannot run yet, in one table: a line goes when the runtime can do it.
+
+What a query reads in a way that cannot run yet is found where it is bound.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,9 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from millpond import registry
-from millpond.errors import MillpondError, Place, Problem, Severity
+from millpond.errors import MillpondError, Place, Problem
 from millpond.plan.absent import DEFAULTS, NULLS
 from millpond.plan.model import Plan, Step
-from millpond.sql import nodes
 
 Finder = Callable[[Plan], Iterator[tuple[Place, str]]]
 
@@ -25,13 +27,18 @@ class NotYet:
 
 
 def not_yet(plan: Plan) -> tuple[Problem, ...]:
-    """A note (MP901) for everything in the plan that this version cannot run, by place."""
+    """An error (MP901) for everything in the plan that this version cannot run, by place."""
     found = {
-        (place, name): Problem("MP901", f"{name} cannot run yet in this version.", place, "", Severity.NOTE)
+        (place, name): Problem("MP901", cannot_run(name), place)
         for entry in NOT_YET
         for place, name in entry.finds(plan)
     }
     return tuple(sorted(found.values(), key=lambda p: (p.place.line, p.place.column) if p.place else (0, 0)))
+
+
+def cannot_run(what: str) -> str:
+    """The sentence of MP901."""
+    return f"{what} cannot run yet in this version."
 
 
 def _steps(plan: Plan) -> Iterator[Step]:
@@ -56,15 +63,6 @@ def _batches(query: exp.Query) -> int:
 
 def _has_batch(relation: exp.Expr) -> bool:
     return any(table.name == "__batch__" for table in relation.find_all(exp.Table))
-
-
-def _paths(plan: Plan) -> Iterator[tuple[Place, str]]:
-    for step in _steps(plan):
-        if step.query.find(nodes.Path):
-            yield step.place, "A wildcard path"
-    for shot in plan.one_shots:
-        if shot.query is not None and shot.query.find(nodes.Path):
-            yield shot.place, "A wildcard path"
 
 
 def _sources(plan: Plan) -> Iterator[tuple[Place, str]]:
@@ -119,7 +117,6 @@ def _merges(plan: Plan) -> Iterator[tuple[Place, str]]:
 NOT_YET = (
     NotYet("MERGE and ON CONFLICT driven by a stream", _merges),
     NotYet("some stream-stream joins", _stream_joins),
-    NotYet("wildcard paths", _paths),
     NotYet("sources", _sources),
     NotYet("tables without a name over sources that are only followed", _loads),
     NotYet("sinks", _sinks),

@@ -178,7 +178,8 @@ class Sources:
             declared,
             request.place,
         )
-        return Opened(plan, plugin, unseen)
+        # Of a source that cannot run yet nobody wants to know more than that.
+        return Opened(plan, plugin, unseen if plugin.runnable else "")
 
     def _validate(self, plugin: SourcePlugin, spec: SourceSpec, place: Place) -> bool:
         """Whether the source may be looked at; what is wrong with it is a finding."""

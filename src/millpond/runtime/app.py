@@ -344,9 +344,8 @@ def _plan(
     if before.keys() - found.keys():
         plan = make({**before, **found})
     if plan.errors:
-        raise InputError.of(plan.errors)
-    if plan.not_yet:
-        raise NotYetError.of(plan.not_yet)
+        only_later = all(problem.code == "MP901" for problem in plan.errors)
+        raise (NotYetError if only_later else InputError).of(plan.errors)
     return plan
 
 

@@ -180,4 +180,5 @@ PLUGIN = SourcePlugin(
     failure=failure,
     validate=validate,
     said_by=said_by,
+    key_may_be_column=lambda values: not values["key"] and values["key.format"] == "raw",
 )
