@@ -1,6 +1,8 @@
 """Kafka topics as streams, read beside a producer that is not ours."""
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -105,3 +107,32 @@ def test_bad_records_of_a_batch_that_passes_once_are_dead_letters(
     asked = "SELECT COUNT(*) AS n, SUM(id) AS total, (SELECT COUNT(*) FROM dead_letters) AS bad FROM seen"
     total = sum(range(count)) - 7 - (count - 1)
     assert run(sql, asked) == [{"n": count - 2, "total": total, "bad": 2}]
+
+
+def test_the_ledger_says_where_to_go_on_whatever_has_become_of_the_checkpoint(
+    topic: Callable[..., Any], run: Callable[..., Any], tmp_path: Path
+) -> None:
+    orders = topic()
+    sql = f"""
+        CREATE STREAM orders (id INT) FROM {orders.uri} WITH ('max.rows.per.batch' = '2');
+        CREATE TABLE seen (id INT); INSERT INTO seen SELECT id FROM orders;
+    """
+    orders.send(*({"id": number} for number in range(5)))
+    run(sql)
+
+    def rewrite(name: str, change: Callable[[str], str]) -> None:
+        (file,) = (tmp_path / "state").glob(f"flows/*/checkpoint/{name}")
+        file.write_text(change(file.read_text()))
+
+    (checkpoint,) = (tmp_path / "state").glob("flows/*/checkpoint")
+    assert ":5}" in (checkpoint / "offsets" / "2").read_text()
+    damages: list[Callable[[], object]] = [
+        lambda: rewrite("offsets/2", lambda text: text.replace(":5}", ":3}")),
+        lambda: rewrite("offsets/2", lambda text: text[: len(text) // 2]),
+        lambda: rewrite("metadata", lambda text: ""),
+        lambda: shutil.rmtree(checkpoint),
+    ]
+    for number, damage in enumerate(damages, 5):
+        damage()
+        orders.send({"id": number})
+        assert [r["id"] for r in run(sql, "SELECT id FROM seen")] == list(range(number + 1))

@@ -130,6 +130,25 @@ def test_a_state_directory_can_be_moved(folder: Path, spark: Any) -> None:
 
 
 @pytest.mark.spark
+def test_a_checkpoint_that_is_older_or_gone_is_made_again_from_the_ledger(folder: Path, spark: Any) -> None:
+    older = folder / "older"
+    shutil.copytree(flow_folder(folder), older)
+    give(folder, 6)
+    run(folder, spark)
+    (checkpoint,) = flow_folder(folder).glob("checkpoint*")
+    shutil.rmtree(checkpoint)
+    give(folder, 7)
+    run(folder, spark)
+    require_all(folder, spark, *range(1, 8))
+    (checkpoint,) = flow_folder(folder).glob("checkpoint*")
+    shutil.rmtree(checkpoint)
+    shutil.copytree(older / "checkpoint", flow_folder(folder) / "checkpoint")
+    give(folder, 8)
+    run(folder, spark)
+    require_all(folder, spark, *range(1, 9))
+
+
+@pytest.mark.spark
 def test_what_was_restored_or_removed_alone_is_told_and_nothing_is_mixed(folder: Path, spark: Any) -> None:
     state = folder / ".millpond" / "app"
     older = folder / "older"
@@ -140,9 +159,7 @@ def test_what_was_restored_or_removed_alone_is_told_and_nothing_is_mixed(folder:
     shutil.copytree(state, kept)
     parts = {
         "the store": ("store", older),
-        "the checkpoint": (f"flows/{flow_folder(folder).name}/checkpoint", older),
         "what the source remembers": (f"flows/{flow_folder(folder).name}/source", older),
-        "no checkpoint": (f"flows/{flow_folder(folder).name}/checkpoint", None),
         "no memory of the source": (f"flows/{flow_folder(folder).name}/source", None),
         "no store": ("store", None),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from millpond.cli.main import main
 from millpond.errors import InputError, StateError
 from millpond.runtime.app import App
 from millpond.runtime.keeping.state import default_state, open_existing, open_state
+from millpond.small_files import write_sealed
 
 
 def refused(path: Path, app: str = "app") -> StateError:
@@ -58,7 +58,7 @@ def test_a_directory_of_another_app_is_refused_and_stays_as_it_was(tmp_path: Pat
 
 def test_a_directory_of_another_format_is_refused(tmp_path: Path) -> None:
     open_state(tmp_path, "app").close()
-    (tmp_path / "app.json").write_text(json.dumps({"format": 99, "app": "app"}))
+    write_sealed(tmp_path / "app.json", {"format": 99, "app": "app"})
     assert refused(tmp_path).code == "MP803"
 
 
@@ -67,6 +67,27 @@ def test_a_damaged_identity_is_told(tmp_path: Path, damage: str) -> None:
     open_state(tmp_path, "app").close()
     (tmp_path / "app.json").write_text(damage)
     assert refused(tmp_path).code == "MP804"
+
+
+def test_a_missing_identity_is_reported_by_its_name(tmp_path: Path) -> None:
+    open_state(tmp_path, "app").close()
+    (tmp_path / "app.json").unlink()
+    (tmp_path / "store").mkdir()
+    error = refused(tmp_path)
+    assert (error.code, "app.json is missing" in str(error)) == ("MP804", True)
+
+
+def test_only_the_owner_can_read_it_and_its_id_stays_the_same(tmp_path: Path) -> None:
+    (tmp_path / "given").mkdir(mode=0o755)
+    for path in (tmp_path / "made" / "state", tmp_path / "given"):
+        first = open_state(path, "app")
+        first.close()
+        modes = {file.stat().st_mode & 0o077 for file in (path, *path.rglob("*"))}
+        assert modes == {0}
+        again = open_state(path, "app")
+        again.close()
+        assert again.id == first.id
+    assert open_state(tmp_path / "other", "app").id != first.id
 
 
 def test_a_directory_of_something_else_is_not_taken(tmp_path: Path) -> None:

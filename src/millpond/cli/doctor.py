@@ -53,22 +53,27 @@ def _repaired(state: str | None) -> Iterator[str]:
             "MP807", f"There is no state in {where}.", hint="Name it: millpond doctor --repair --state DIR"
         )
     # Tables bring numpy and Arrow's kernels with them, and every other command would wait for these.
+    from millpond.cli.state_health import mended
+    from millpond.tables.damage import values_of
     from millpond.tables.repair import repair
 
     for store in stores:
-        told = repair(store) or ["Sound; nothing was changed."]
-        yield from (f"{store.parent}  {line}" for line in told)
+        told = [*repair(store), *mended(store.parent, values_of(store))]
+        yield from (f"{store.parent}  {line}" for line in told or ["Sound; nothing was changed."])
 
 
 def _examined(folder: Path) -> Iterator[Finding]:
     """Whether a state directory is sound, a finding for each damage; nothing is changed. MP801 while an app holds it,
     MP807 when there is none."""
+    from millpond.cli.state_health import damage_beside_tables
+    from millpond.tables.damage import values_of
     from millpond.tables.repair import inspect
 
     held = None
     try:
         held = open_existing(folder)
         opens, told = inspect(held.store) if held.store.is_dir() else (True, [])
+        beside = list(damage_beside_tables(held.path, values_of(held.store)))
     except StateError as error:
         if error.code not in ("MP803", "MP804"):
             raise
@@ -78,8 +83,9 @@ def _examined(folder: Path) -> Iterator[Finding]:
         if held is not None:
             held.close()
     command = f"millpond doctor --repair --state {folder}"
-    if not told:
+    if not told and not beside:
         yield Finding("state", OK, f"{folder} is sound")
+    yield from beside
     yield from (Finding("state", WARN if opens else DAMAGED, line, "" if opens else command) for line in told)
 
 

@@ -102,6 +102,9 @@ class Given(Protocol):
         """Whether it remembers to have given this many, and still has what comes after them: False when its folder, or
         the rest of the state directory, was removed or restored alone."""
 
+    def verify(self, batch: int) -> None:
+        """Called before a batch, counted from 0, is read; MP804 unless its file is what was written."""
+
     def forget(self, batches: int) -> None:
         """This many are done for good and must never come again."""
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from sqlglot import exp
 
-from millpond.contracts.table import Ending, Transaction
+from millpond.contracts.table import Ending, Store, Transaction
 from millpond.errors import MillpondError, TableError
 from millpond.plan.model import Plan
 from millpond.runtime.context import Context
@@ -25,7 +25,8 @@ from millpond.runtime.figures.progress import FAILED, AppProgress
 from millpond.runtime.figures.reporting import progress_of
 from millpond.runtime.flows.joining import relay_sinks
 from millpond.runtime.flows.work import Work
-from millpond.runtime.keeping.state import open_state
+from millpond.runtime.keeping.ledger import IDENTITY_ENTRY
+from millpond.runtime.keeping.state import identity_of, open_state
 from millpond.runtime.loading.poller import Poller
 from millpond.runtime.one_shots import OneShots
 from millpond.runtime.preparing import Preparation
@@ -68,6 +69,7 @@ class Running:
         try:
             store = open_store(folder.store, fallback=spark_fallback(self.spark))
             folder.begin()
+            _copy_identity(store, folder.path)
         except BaseException:
             folder.close()
             raise
@@ -263,3 +265,12 @@ class Running:
 
     def _answer(self, statement: Statement) -> pa.Table:
         return ask(statement, self.plan, self.context.store, self.progress())
+
+
+def _copy_identity(store: Store, path: Path) -> None:
+    """Keep the identity in the ledger too, so that it can be made again from there."""
+    identity = identity_of(path)
+    if store.get(IDENTITY_ENTRY) != identity:
+        with store.begin() as tx:
+            tx.put(IDENTITY_ENTRY, identity)
+            tx.commit()

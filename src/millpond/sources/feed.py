@@ -1,17 +1,18 @@
 """A feed: a folder of numbered Parquet files, one per batch, that Spark's own file stream follows.
 
 A source that Spark cannot follow itself writes the records it found into the feed. A feed file is written aside, then
-its number and what the reader must remember go into the journal, then it is shown by a rename: a crash between any two
-steps neither loses nor doubles a record, and a batch asked for again gives the same records even when the place they
-came from has changed. Spark removes a feed file when its batch is done.
+its number, its checksum and what the reader must remember go into the journal, then it is shown by a rename: a crash
+between any two steps neither loses nor doubles a record, and a batch asked for again gives the same records even when
+the place they came from has changed. Spark removes a feed file when its batch is done.
 """
 
 from __future__ import annotations
 
 import os
 import time
+import zlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millpond.contracts.source import HIDDEN_SOURCE
+from millpond.disk import Writer, disk_errors, make_folder, open_private, sync_folder
+from millpond.errors import StateError
 from millpond.faults import reach
 from millpond.sources.ddl import table_ddl
-from millpond.sources.journal import Entry, Journal, disk_errors, sync
+from millpond.sources.journal import HINT, Entry, Journal, read_journal
 from millpond.sources.raw import PROBLEM
 
 if TYPE_CHECKING:
@@ -36,6 +39,9 @@ FILES_MAX = 10_000
 # Columns with few different values.
 REPEATED = (HIDDEN_SOURCE.name, PROBLEM)
 MARK = "-marked.parquet"
+JOURNAL = "journal.jsonl"
+# In the journal: size and checksum of feed files by their numbers.
+SUMS = "sums"
 NUMBER_DIGITS = 12
 # Rows per Parquet row group, so that several cores can read one feed file.
 GROUP_ROWS = 65_536
@@ -49,10 +55,11 @@ class Feed:
     def __init__(self, folder: Path, summarise: Callable[[], Entry]) -> None:
         self._shown, self._aside = folder / "feed", folder / "aside"
         for made in (self._shown, self._aside):
-            with disk_errors(made):
-                made.mkdir(parents=True, exist_ok=True)
-        self._journal = Journal(folder / "journal.jsonl", lambda: {**summarise(), "feed": self._last})
+            make_folder(made)
+        self._journal = Journal(folder / JOURNAL, lambda: {**summarise(), "feed": self._last, SUMS: self._sums_there()})
         self._last = 0
+        self._sums: dict[str, list[int]] = {}
+        self._written: list[int] = []
         # Rows and time of each feed file of this run that waits for its batch.
         self._pending: deque[tuple[int, float]] = deque()
 
@@ -60,6 +67,7 @@ class Feed:
         """What was remembered, oldest first; a feed file that a crash left half made is finished or removed."""
         entries = self._journal.entries()
         self._last = max((entry["feed"] for entry in entries), default=0)
+        self._sums = sums_of(entries)
         for file in self._aside.iterdir():
             if file.name == _name(self._last):
                 self._show(entries[-1].get("marked", False))
@@ -69,13 +77,18 @@ class Feed:
 
     def writer(self) -> FeedWriter:
         """A writer for the next feed file."""
-        return FeedWriter(self._aside / _name(self._last + 1))
+        return FeedWriter(self._aside / _name(self._last + 1), self._note)
+
+    def _note(self, written: list[int]) -> None:
+        self._written = written
 
     def publish(self, remember: Entry, *, marked: bool = False, rows: int | None = None) -> None:
         """Show what the writer wrote, and remember `remember` with it; `marked` can be asked for while it waits. `rows`
         where a row of the file stands for several records."""
         reach("feed.written")
-        self._journal.append({**remember, "feed": self._last + 1, "marked": marked})
+        sums = {str(self._last + 1): self._written}
+        self._journal.append({**remember, "feed": self._last + 1, "marked": marked, SUMS: sums})
+        self._sums.update(sums)
         self._last += 1
         reach("feed.remembered")
         self._pending.append((_rows(self._aside / _name(self._last)) if rows is None else rows, time.time()))
@@ -102,12 +115,24 @@ class Feed:
         with disk_errors(shown):
             os.utime(aside, ns=(time_ns, time_ns))
             aside.rename(shown)
-            sync(self._shown)
+            sync_folder(self._shown)
 
     def has(self, batches: int) -> bool:
         """One file is one batch, and they are numbered from 1 without gaps; what comes after these was not read yet."""
         unread = sum(1 for number in self._numbers().values() if number > batches)
         return unread == self._last - batches
+
+    def verify(self, batch: int) -> None:
+        """MP804 unless the file of a batch, counted from 0, is what was written."""
+        number = batch + 1
+        names = [name for name, found in self._numbers().items() if found == number]
+        file = self._shown / (names[0] if names else _name(number))
+        if (wrong := _wrong(file, self._sums.get(str(number)))) is not None:
+            raise StateError("MP804", wrong, hint=HINT)
+
+    def _sums_there(self) -> dict[str, list[int]]:
+        there = {str(number) for number in self._numbers().values()}
+        return {number: sum_ for number, sum_ in self._sums.items() if number in there}
 
     def forget(self, batches: int) -> None:
         """Remove the files of batches that are done; Spark leaves the last ones."""
@@ -158,10 +183,12 @@ class Feed:
 
 
 class FeedWriter:
-    """Writes one feed file; nobody sees it until it is published."""
+    """Writes one feed file; nobody sees it until it is published. `closed` is given its size and checksum."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, closed: Callable[[list[int]], None] = lambda written: None) -> None:
+        self._path, self._closed = path, closed
+        self._file = -1
+        self._out: Writer | None = None
         self._writer: pq.ParquetWriter | None = None
         self._held: list[pa.RecordBatch] = []
         self._held_rows = self._held_bytes = self.rows = 0
@@ -179,9 +206,15 @@ class FeedWriter:
         """Put it on disk; call before it is published."""
         self._flush()
         assert self._writer is not None
+        assert self._out is not None
         with disk_errors(self._path):
-            self._writer.close()
-            sync(self._path)
+            try:
+                self._writer.close()
+                os.fsync(self._file)
+            finally:
+                os.close(self._file)
+            sync_folder(self._path.parent)
+        self._closed([self._out.size, self._out.checksum])
 
     def _flush(self) -> None:
         if not self._held:
@@ -192,8 +225,52 @@ class FeedWriter:
             if self._writer is None:
                 options = {"compression": "zstd", "compression_level": 1, "write_statistics": False}
                 words = [name for name in table.schema.names if name in REPEATED]
-                self._writer = pq.ParquetWriter(self._path, table.schema, use_dictionary=words, **options)
+                self._file = open_private(self._path)
+                self._out = Writer(self._file)
+                self._writer = pq.ParquetWriter(self._out, table.schema, use_dictionary=words, **options)
             self._writer.write_table(table, row_group_size=GROUP_ROWS)
+
+
+def sums_of(entries: Sequence[Entry]) -> dict[str, list[int]]:
+    """Size and checksum of feed files, by their numbers, as the journal has them."""
+    return {number: sum_ for entry in entries for number, sum_ in entry.get(SUMS, {}).items()}
+
+
+def has_feed(folder: Path) -> bool:
+    """Whether a source's folder has a feed."""
+    return (folder / "feed").is_dir() or (folder / JOURNAL).exists()
+
+
+def damage_in(folder: Path, done: int) -> Iterator[str]:
+    """What is wrong with the journal and the feed files of a source's folder after this many batches are done, a
+    sentence for each file; nothing is changed."""
+    try:
+        entries, _, _ = read_journal(folder / JOURNAL)
+    except StateError as error:
+        yield error.problems[0].message
+        return
+    last, sums = max((entry["feed"] for entry in entries), default=0), sums_of(entries)
+    if last < done:
+        yield f"{folder / JOURNAL} has {last} batches, and {done} are in the tables."
+    files = {int(file.name[:NUMBER_DIGITS]): file for file in (folder / "feed").glob("[0-9]*.parquet")}
+    for number in range(done + 1, max(last, *files, 0) + 1):
+        file = files.get(number, folder / "feed" / _name(number))
+        # The last one may still have to be moved to its place.
+        wrong = _wrong(file if file.exists() else folder / "aside" / _name(number), sums.get(str(number)))
+        if wrong is not None:
+            yield wrong
+
+
+def _wrong(file: Path, expected: list[int] | None) -> str | None:
+    """What is wrong with a feed file that has this size and checksum, as a sentence."""
+    try:
+        found = file.read_bytes()
+    except OSError as error:
+        return f"{file} cannot be read: {error.strerror}."
+    if expected is None:
+        return f"{file} is not in the journal of its source."
+    same = expected == [len(found), zlib.crc32(found)]
+    return None if same else f"{file} is damaged: its checksum does not match."
 
 
 def is_marked(file: Path) -> bool:

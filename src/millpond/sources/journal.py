@@ -1,20 +1,26 @@
-"""A journal: what a reader must remember across a crash, in JSON lines, on disk before anything relies on it."""
+"""A journal: what a reader must remember across a crash, in JSON lines, on disk before anything relies on it.
+
+Each line ends in a checksum of it and of all lines before: a line that was changed, removed or moved is noticed. A last
+line that was cut short by a crash was never relied on; any other damage is MP804.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from millpond.disk import PRIVATE_FILE, Writer, disk_errors, replace_file
 from millpond.errors import StateError
 
 Entry = dict[str, Any]
 
 # Entries written after the last summary before the journal is summed up again.
 ENTRIES_MAX = 256
+HINT = "Restore the state directory from a copy, or start over with another --state."
 
 
 class Journal:
@@ -23,15 +29,12 @@ class Journal:
 
     def __init__(self, path: Path, summarise: Callable[[], Entry]) -> None:
         self._path, self._summarise = path, summarise
-        self._count = 0
+        self._count = self._sum = 0
 
     def entries(self) -> list[Entry]:
-        """What was written, the summary first; a torn last line was never relied on and is left out."""
-        if not self._path.exists():
-            return []
-        lines = self._path.read_bytes().split(b"\n")
-        whole = [json.loads(line) for line in lines[:-1] if line]
-        if lines[-1]:
+        """What was written, the summary first; a torn last line is removed. MP804 when the file is damaged."""
+        whole, self._sum, torn = read_journal(self._path)
+        if torn:
             self._replace(whole)
         self._count = len(whole)
         return whole
@@ -41,39 +44,69 @@ class Journal:
         if self._count >= ENTRIES_MAX:
             self._replace([self._summarise()])
             self._count = 1
-        line = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
-        with disk_errors(self._path), self._path.open("ab") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
+        line, after = _line(entry, self._sum)
+        with disk_errors(self._path):
+            file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE_FILE)
+            size = os.fstat(file).st_size
+            try:
+                if os.write(file, line) < len(line):
+                    raise OSError("the line was written in part only")
+                os.fsync(file)
+            except OSError:
+                # Half a line would make a damaged one of the next.
+                os.ftruncate(file, size)
+                raise
+            finally:
+                os.close(file)
+        self._sum = after
         self._count += 1
 
     def _replace(self, entries: list[Entry]) -> None:
-        temporary = self._path.with_suffix(".new")
-        with disk_errors(self._path):
-            with temporary.open("wb") as file:
-                file.writelines(json.dumps(entry, ensure_ascii=False).encode() + b"\n" for entry in entries)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self._path)
-            sync(self._path.parent)
+        total = 0
+
+        def fill(out: Writer) -> None:
+            nonlocal total
+            for entry in entries:
+                line, total = _line(entry, total)
+                out.write(line)
+
+        replace_file(self._path, fill, "journal", "The journal cannot be written")
+        self._sum = total
 
 
-@contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Turns a failing disk into MP805 that names the file."""
+def read_journal(path: Path) -> tuple[list[Entry], int, bool]:
+    """The entries of a journal, the checksum of all of them, and whether a torn line follows; MP804 when it is
+    damaged."""
     try:
-        yield
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return [], 0, False
     except OSError as error:
-        message = f"'{path}' cannot be written: {error.strerror or error}."
-        hint = "Make room on the disk or make the folder writable, then start again; nothing was lost."
-        raise StateError("MP805", message, hint=hint) from error
+        raise StateError("MP804", f"{path} cannot be read: {error.strerror}.", hint=HINT) from error
+    entries, total = [], 0
+    for number, line in enumerate(lines[:-1], 1):
+        after = _verified(line, total)
+        if after is None:
+            raise StateError("MP804", f"{path} is damaged in line {number}.", hint=HINT)
+        entries.append(json.loads(line[:-9]))
+        total = after
+    torn = lines[-1]
+    if torn and _verified(torn[:-1], total) is not None:
+        # The whole line is there: not a crash but a changed last byte took its end away.
+        raise StateError("MP804", f"{path} is damaged in line {len(lines)}.", hint=HINT)
+    if torn and (after := _verified(torn, total)) is not None:
+        return [*entries, json.loads(torn[:-9])], after, True
+    return entries, total, bool(torn)
 
 
-def sync(path: Path) -> None:
-    """Make a file, or the names in a folder, survive a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _line(entry: Entry, before: int) -> tuple[bytes, int]:
+    """An entry with its checksum, and that checksum."""
+    body = json.dumps(entry, ensure_ascii=False).encode()
+    total = zlib.crc32(body, before)
+    return body + f" {total:08x}\n".encode(), total
+
+
+def _verified(line: bytes, before: int) -> int | None:
+    """The checksum after a line, None if it is not the one that the line has."""
+    total = zlib.crc32(line[:-9], before)
+    return total if line[-9:] == f" {total:08x}".encode() else None

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from millpond.disk import Writer, repair_hint, replace_file
 from millpond.errors import StateError
-from millpond.tables.disk import Writer, repair_hint, replace_file
 
 FORMAT = 1
 MANIFEST = "manifest.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from millpond.errors import StateError
 from millpond.tables import checkpoint
@@ -40,6 +41,19 @@ def examine(folder: Path) -> Damage:
     tables = tuple(entry for entry in manifest.tables if entry.file and not _is_sound(folder, entry))
     end = next((found for found in walk(folder, manifest) if isinstance(found, LogEnd)), None)
     return Damage(manifest, lost, tables, end)
+
+
+def values_of(folder: Path) -> dict[str, Any]:
+    """The values that the sound commits of a folder have put, without opening it."""
+    try:
+        manifest, _ = _manifest(folder)
+    except StateError:
+        return {}
+    values = dict(manifest.values) if manifest is not None else {}
+    for found in walk(folder, manifest or Manifest()):
+        if isinstance(found, Record):
+            values.update(found.header.get("puts", {}))
+    return values
 
 
 def described(folder: Path, damage: Damage) -> Iterator[str]:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from millpond.disk import refused
 from millpond.errors import Problem, Severity, StateError
 from millpond.faults import reach
 from millpond.tables import checkpoint
 from millpond.tables.backends import rows_of
 from millpond.tables.checkpoint import Manifest, TableFile
-from millpond.tables.disk import refused
 from millpond.tables.draft import Base
 from millpond.tables.log import Log, Record, new_log, size_of
 from millpond.tables.logs import CONTINUED, is_new, log_numbers, log_path, read_logs

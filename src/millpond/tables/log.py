@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from millpond.disk import append_all, cut, refused, repair_hint, sync_folder
 from millpond.errors import Problem, Severity, StateError
 from millpond.faults import reach
-from millpond.tables.disk import append_all, cut, refused, repair_hint, sync_folder
 
 # magic, sequence number, bytes of JSON, bytes of payload, checksum of both, checksum of this header
 _HEADER = struct.Struct("<4sQIQII")

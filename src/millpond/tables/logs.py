@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from millpond.disk import repair_hint
 from millpond.errors import Problem, StateError
 from millpond.tables.checkpoint import MANIFEST, Manifest
-from millpond.tables.disk import repair_hint
 from millpond.tables.log import Record, cut_torn, damaged, first_sequence, is_torn, records
 
 FIRST = 1

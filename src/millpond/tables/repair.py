@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from millpond.disk import append_all, cut, sync_folder
 from millpond.tables import checkpoint
 from millpond.tables.checkpoint import MANIFEST
 from millpond.tables.damage import Damage, described, examine, sound_records
-from millpond.tables.disk import append_all, cut, sync_folder
 from millpond.tables.durable import lock_folder
 from millpond.tables.log import Record, encode
 from millpond.tables.logs import log_numbers, log_path

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from millpond.disk import Writer, refused, replace_file
 from millpond.errors import TableError
 from millpond.faults import reach
-from millpond.tables.disk import Writer, refused, replace_file
 
 LOCK = "lock"
 # The folder of a store in which its tables spill.

@@ -1,4 +1,4 @@
-"""Which feed files a batch consists of, as Spark's own checkpoint says.
+"""Spark's own checkpoint of a flow: which feed files a batch consists of, and whether its files can be read at all.
 
 A small batch is read by the driver itself, which takes a millisecond where a Spark job takes fifty. Spark writes down
 what a batch consists of before it runs it: the number in `offsets/<batch>`, the files of that number in `sources/0`.
@@ -8,8 +8,12 @@ Whatever is not as expected makes the answer None, and Spark reads the batch.
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+VERSION = "v1"
+OFFSETS, COMMITS, SOURCES, METADATA = "offsets", "commits", "sources", "metadata"
 
 
 def feed_files(folder: Path, batch_id: int) -> list[Path] | None:
@@ -19,7 +23,7 @@ def feed_files(folder: Path, batch_id: int) -> list[Path] | None:
         first = _log_number(folder, batch_id - 1) if batch_id else -1
         if last - first != 1:
             return None
-        files = [_path(entry["path"]) for entry in _entries(folder / "sources" / "0", last)]
+        files = [_path(entry["path"]) for entry in _entries(folder / SOURCES / "0", last)]
     except (OSError, ValueError, KeyError, IndexError, TypeError):
         return None
     return files if files and all(file.exists() for file in files) else None
@@ -27,7 +31,7 @@ def feed_files(folder: Path, batch_id: int) -> list[Path] | None:
 
 def _log_number(folder: Path, batch_id: int) -> int:
     """The third line, behind version and metadata, is the offset of the only source."""
-    lines = (folder / "offsets" / str(batch_id)).read_text().splitlines()
+    lines = (folder / OFFSETS / str(batch_id)).read_text().splitlines()
     if len(lines) != 3:
         raise ValueError("more than one source")
     return int(json.loads(lines[2])["logOffset"])
@@ -43,3 +47,29 @@ def _entries(folder: Path, number: int) -> list[dict[str, str]]:
 
 def _path(uri: str) -> Path:
     return Path(unquote(urlsplit(uri).path))
+
+
+def unreadable(checkpoint: Path) -> list[Path]:
+    """The files of a checkpoint that do not have the form in which Spark writes them."""
+    patterns = (METADATA, f"{OFFSETS}/*", f"{COMMITS}/*", f"{SOURCES}/*/*")
+    return [file for pattern in patterns for file in sorted(checkpoint.glob(pattern)) if not is_readable(file)]
+
+
+def is_readable(file: Path) -> bool:
+    """Whether a file has the form in which Spark writes its logs: a version, then JSON in each line; the metadata is
+    JSON alone."""
+    try:
+        lines = file.read_text("utf-8").splitlines()
+        found = [json.loads(line) for line in (lines if file.name == METADATA else lines[1:]) if line != "-"]
+    except (OSError, ValueError):
+        return False
+    if file.name == METADATA:
+        return len(found) == 1 and isinstance(found[0], dict) and _is_id(found[0].get("id"))
+    return lines[:1] == [VERSION] and bool(found) and all(isinstance(line, dict) for line in found)
+
+
+def _is_id(text: object) -> bool:
+    try:
+        return bool(uuid.UUID(str(text)))
+    except ValueError:
+        return False

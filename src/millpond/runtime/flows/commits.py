@@ -51,15 +51,16 @@ class Commits:
         reached: Reached,
         views: Views,
         originals: Callable[[pa.Table], list[bytes | None]],
+        offsets: str = "",
     ) -> Staged:
-        """A batch through all statements, in order; the commit also says that it is done. What is returned is to be
-        published: the batch may be let go first."""
+        """A batch through all statements, in order; the commit also says that it is done. `offsets` is for the ledger.
+        What is returned is to be published: the batch may be released first."""
         with self._context.store.begin(locks=self.locks) as tx:
             reach("flow.begun")
             work = Work(self._context, tx, views, self._memory)
             run = BatchRun(self._plan, batch, work, self.letters(), reached, originals=originals)
             self._statements.run(run, self._plan.steps)
-            staged = settle(work, self._plan.id, FlowEntry(batch.id, tuple(run.staged), reached.after))
+            staged = settle(work, self._plan.id, FlowEntry(batch.id, tuple(run.staged), reached.after, offsets))
             reach("flow.worked")
             tx.commit()
         return staged
@@ -75,7 +76,7 @@ class Commits:
             closed = [tell_closed(run, s, m) for s, m in zip(windowed(self._plan), marks, strict=True)]
             if not any(closed):
                 return
-            staged = settle(work, self._plan.id, FlowEntry(entry.batch, tuple(run.staged), reached))
+            staged = settle(work, self._plan.id, replace(entry, sinks=tuple(run.staged), watermark=reached))
             tx.commit()
         publish(self._context, staged)
 

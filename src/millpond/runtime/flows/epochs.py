@@ -1,5 +1,6 @@
-"""Epochs of a flow: now and then its checkpoint is begun anew, because Spark remembers every feed file for ever, and
-by its whole path, so that a state directory could not be moved.
+"""Epochs of a flow that reads feed files: its checkpoint is begun anew at each start, so that nothing depends on what
+Spark has written there and the state directory can be moved, and now and then while it runs, because Spark remembers
+every feed file for ever.
 
 The ledger's entry is the switch. Before it, feed files whose batches are done go: the old checkpoint never reads them
 again. After it, the old checkpoint goes. A crash between any two steps leaves one epoch that is whole.
@@ -8,7 +9,7 @@ again. After it, the old checkpoint goes. A crash between any two steps leaves o
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from millpond.contracts.source import Given
@@ -27,8 +28,6 @@ class Epoch:
 
     number: int = 0
     first: int = 0
-    # The flow's folder when it was begun.
-    path: str = ""
 
     @property
     def folder(self) -> str:
@@ -39,39 +38,26 @@ class Epoch:
 def epoch_of(store: Store, flow_id: str) -> Epoch:
     """The epoch that a flow is in."""
     found = store.get(EPOCH + flow_id)
-    return Epoch() if found is None else Epoch(found["number"], found["first"], found["path"])
+    return Epoch() if found is None else Epoch(found["number"], found["first"])
 
 
-def is_over(store: Store, flow_id: str, epoch: Epoch, folder: Path) -> bool:
-    """Whether it is time for the next one: it is long, or the state directory was moved."""
-    return epoch.path not in ("", str(folder)) or flow_entry(store, flow_id).batch + 1 - epoch.first >= BATCHES_MAX
+def is_over(store: Store, flow_id: str, epoch: Epoch) -> bool:
+    """Whether it is time for the next one, because it is long."""
+    return flow_entry(store, flow_id).batch + 1 - epoch.first >= BATCHES_MAX
 
 
 def begin_anew(store: Store, flow_id: str, folder: Path, given: Given) -> Epoch:
     """The next epoch, with an empty checkpoint; called while no query of the flow runs."""
     done = flow_entry(store, flow_id).batch + 1
-    epoch = Epoch(epoch_of(store, flow_id).number + 1, done, str(folder))
+    epoch = Epoch(epoch_of(store, flow_id).number + 1, done)
     given.forget(done)
     reach("epoch.forgotten")
-    _put(store, flow_id, epoch)
-    reach("epoch.begun")
-    clean_up(folder, epoch)
-    reach("epoch.cleaned")
-    return epoch
-
-
-def _put(store: Store, flow_id: str, epoch: Epoch) -> None:
     with store.begin() as tx:
         tx.put(EPOCH + flow_id, asdict(epoch))
         tx.commit()
-
-
-def placed_epoch(store: Store, flow_id: str, folder: Path) -> Epoch:
-    """The epoch of a flow that is about to begin; the first one is told where it is."""
-    epoch = epoch_of(store, flow_id)
-    if not epoch.path:
-        epoch = replace(epoch, path=str(folder))
-        _put(store, flow_id, epoch)
+    reach("epoch.begun")
+    clean_up(folder, epoch)
+    reach("epoch.cleaned")
     return epoch
 
 

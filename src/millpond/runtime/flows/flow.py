@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millpond.contracts.source import StreamReader
+from millpond.disk import make_folder
 from millpond.errors import FlowError, MillpondError
 from millpond.faults import reach
 from millpond.plan.model import FlowPlan, SourcePlan, TableKind
@@ -33,20 +34,17 @@ from millpond.runtime.figures.progress import (
 from millpond.runtime.flows.batch import Batch, read_batch
 from millpond.runtime.flows.checkpoint import feed_files
 from millpond.runtime.flows.commits import Commits
-from millpond.runtime.flows.epochs import Epoch, begin_anew, clean_up, is_behind, is_over, placed_epoch
+from millpond.runtime.flows.epochs import Epoch, begin_anew, epoch_of, is_behind, is_over
 from millpond.runtime.flows.idle import Idle, windowed
 from millpond.runtime.flows.interruption import Interruption
 from millpond.runtime.flows.joining import JoinReader
 from millpond.runtime.flows.passing import reads_once
+from millpond.runtime.flows.resuming import rebuild, require_sound, settle_batch
 from millpond.runtime.flows.staging import require_sinks
 from millpond.runtime.flows.statements import Statements
 from millpond.runtime.flows.waiting import LOOK_S, Waiting
 from millpond.runtime.flows.watermark import Reached, moved
-from millpond.runtime.keeping.ledger import (
-    disagreement,
-    last_planned,
-    require_agreement,
-)
+from millpond.runtime.keeping.ledger import disagreement, require_agreement
 from millpond.runtime.loading.opening import Opening
 from millpond.runtime.preparing import join_sides
 from millpond.runtime.spark.access import Views
@@ -101,15 +99,14 @@ class Flow:
         checkpoint and tables do not belong together."""
         if self.reader is not None:
             return True
-        folder = self._context.state.flow(self.plan.id)
-        folder.mkdir(parents=True, exist_ok=True)
-        self._epoch = placed_epoch(self._context.store, self.plan.id, folder)
+        folder = make_folder(self._context.state.flow(self.plan.id))
+        self._epoch = epoch_of(self._context.store, self.plan.id)
         checkpoint, entry = folder / self._epoch.folder, self.commits.entry
         require_agreement(self.plan, entry, checkpoint, self._epoch.first)
         if is_behind(folder, self._epoch):
             raise disagreement(self.plan, "its checkpoint is of a later time than its tables", folder)
-        clean_up(folder, self._epoch)
         if self.plan.join is not None:
+            require_sound(checkpoint, entry, entry.batch)
             sides = join_sides(self._context, self.plan.join)
             self.reader = JoinReader(self._context, self.plan, sides)
             return True
@@ -118,12 +115,21 @@ class Flow:
             self.state = RETRYING
             self.tell_tables(RETRYING)
             return False
-        if self.reader.given and not self.reader.given.has(last_planned(checkpoint) + self._epoch.first + 1):
+        self._resume_at(checkpoint, self.reader)
+        self._idle.heard(entry.watermark)
+        return True
+
+    def _resume_at(self, checkpoint: Path, reader: StreamReader) -> None:
+        """Make Spark's checkpoint say what the ledger says; MP809 when the source cannot go on from there."""
+        folder, done = checkpoint.parent, self.commits.entry.batch + 1
+        if reader.given is None:
+            rebuild(checkpoint, self.commits.entry, done - 1)
+        elif not reader.given.has(done):
             self.reader = None
             what = "its source does not remember all of the batches that it has given"
             raise disagreement(self.plan, what, folder / "source")
-        self._idle.heard(entry.watermark)
-        return True
+        elif done or checkpoint.exists():
+            self._epoch = begin_anew(self._context.store, self.plan.id, folder, reader.given)
 
     def _required(self) -> StreamReader:
         """The source's reader, if the source is there."""
@@ -227,7 +233,7 @@ class Flow:
         """Begin a new epoch when this one is long; called by the poller, and before the flow catches up."""
         store, folder = self._context.store, self._context.state.flow(self.plan.id)
         given = self.reader.given if self.reader is not None else None
-        if given is None or self.state != RUNNING or not is_over(store, self.plan.id, self._epoch, folder):
+        if given is None or self.state != RUNNING or not is_over(store, self.plan.id, self._epoch):
             return
         try:
             with self._gate, self._turn:
@@ -311,11 +317,16 @@ class Flow:
                 raw.write.format("noop").mode("overwrite").save()
             self.reader.committed(batch_id)
             return
-        files = feed_files(Path(self.folder) / self._epoch.folder, batch_id - self._epoch.first)
+        checkpoint, number = Path(self.folder) / self._epoch.folder, batch_id - self._epoch.first
+        if self.reader.given is not None:
+            self.reader.given.verify(batch_id)
+        files = feed_files(checkpoint, number)
         batch = read_batch(self.reader, raw, batch_id, files, once=self._once)
         try:
             originals = partial(self.opened().originals, raw)
-            staged = self.commits.commit_batch(batch, self._reached(batch), self._session_views(raw), originals)
+            offsets = "" if self.reader.given is not None else settle_batch(checkpoint, number)
+            views = self._session_views(raw)
+            staged = self.commits.commit_batch(batch, self._reached(batch), views, originals, offsets)
         finally:
             batch.release()
         reach("flow.committed")

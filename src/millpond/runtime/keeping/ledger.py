@@ -15,6 +15,8 @@ FLOW, ONCE, LOAD, DEFINITION, VIEW, CHANGES = "flow:", "once:", "load:", "defini
 STATEMENTS, LAST = "statements:", "last:"
 # Which epoch a flow is in.
 EPOCH = "epoch:"
+# A copy of the state directory's identity.
+IDENTITY_ENTRY = "identity:"
 
 
 @dataclass(frozen=True)
@@ -35,15 +37,16 @@ def definition_of(found: Any) -> Definition | None:
 
 @dataclass(frozen=True)
 class FlowEntry:
-    """The last batch that is in the tables (-1: none), what its sinks had to publish, and how far the flow's watermark
-    has come, in microseconds since the epoch."""
+    """The last batch that is in the tables (-1: none), what its sinks had to publish, how far the flow's watermark has
+    come, in microseconds since the epoch, and, where Spark reads the source itself, the offsets file of the batch."""
 
     batch: int = -1
     sinks: tuple[dict[str, Any], ...] = ()
     watermark: int | None = None
+    offsets: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        return {"batch": self.batch, "sinks": list(self.sinks), "watermark": self.watermark}
+        return {"batch": self.batch, "sinks": list(self.sinks), "watermark": self.watermark, "offsets": self.offsets}
 
 
 def flow_key(flow_id: str) -> str:
@@ -52,28 +55,23 @@ def flow_key(flow_id: str) -> str:
 
 def flow_entry(store: Store, flow_id: str) -> FlowEntry:
     """A flow's entry; that of a new flow says that nothing is done."""
-    found = store.get(flow_key(flow_id))
-    return FlowEntry() if found is None else FlowEntry(found["batch"], tuple(found["sinks"]), found.get("watermark"))
+    return flow_entry_of(store.get(flow_key(flow_id)))
+
+
+def flow_entry_of(found: Any) -> FlowEntry:
+    """A flow's entry as the ledger has it."""
+    if found is None:
+        return FlowEntry()
+    return FlowEntry(found["batch"], tuple(found["sinks"]), found["watermark"], found["offsets"])
 
 
 def require_agreement(flow: FlowPlan, entry: FlowEntry, checkpoint: Path, first: int) -> None:
-    """MP809 unless Spark's checkpoint, whose batch 0 is `first` to us, and the tables' ledger can belong together.
-
-    Spark writes a batch's offsets before the batch runs and its commit after ours: the ledger is never ahead of the
-    offsets and never behind the commits."""
-    planned, committed = last_planned(checkpoint) + first, _last(checkpoint / "commits") + first
-    if committed <= entry.batch <= planned:
-        return
-    if entry.batch > planned:
-        what = f"its tables hold batch {entry.batch}, and its checkpoint knows batches up to {planned} only"
-    else:
+    """MP809 when Spark's checkpoint, whose batch 0 is `first` to us, has finished a batch that is not in the tables:
+    Spark writes its commit after ours, so that the tables were restored from an older copy."""
+    committed = _last(checkpoint / "commits") + first
+    if committed > entry.batch:
         what = f"its checkpoint has finished batch {committed}, and its tables hold batches up to {entry.batch} only"
-    raise disagreement(flow, what, checkpoint)
-
-
-def last_planned(checkpoint: Path) -> int:
-    """The last batch that Spark has begun, by its own count; -1: none."""
-    return _last(checkpoint / "offsets")
+        raise disagreement(flow, what, checkpoint)
 
 
 def disagreement(flow: FlowPlan, what: str, folder: Path) -> StateError:

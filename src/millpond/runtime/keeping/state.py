@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
+import secrets
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from millpond.disk import PRIVATE_FOLDER, make_folder
 from millpond.errors import StateError
 from millpond.settings import Settings, environment_name
-from millpond.small_files import write_safely
+from millpond.small_files import read_sealed, write_sealed
 
-FORMAT = 1
+FORMAT = 2
 IDENTITY = "app.json"
 LOCK = "lock"
 STORE = "store"
 # In the identity when the tables have been made, so that nobody takes their absence for a new directory.
 BEGUN = "begun"
+# The columns found in sources, by the ids of these: here because a plan needs them before the store is opened.
+COLUMNS = "columns"
+RESTORE = "Restore it from a copy, or start over with another --state."
+# Of no use after a restart: tables on their way to Spark, and Spark's own temporary files.
+EXCHANGE, SPARK = "exchange", "spark"
+# Letters of the identity: enough that no two state directories of a machine have the same.
+ID_BYTES = 4
 
 
 def default_state(sql_file: Path) -> Path:
@@ -33,7 +42,8 @@ class StateFolder:
 
     path: Path
     _lock: int
-    _app: str = ""
+    # Names this directory in what is written elsewhere, such as the files of a sink; the same for ever.
+    id: str = ""
     _begun: bool = False
 
     @property
@@ -50,8 +60,13 @@ class StateFolder:
 
     @property
     def exchange(self) -> Path:
-        """Tables on their way to Spark; of no use after a restart."""
-        return self.path / "exchange"
+        """Tables on their way to Spark."""
+        return self.path / EXCHANGE
+
+    @property
+    def spark_files(self) -> Path:
+        """Spark's own temporary files."""
+        return self.path / SPARK
 
     def flow(self, flow_id: str) -> Path:
         return self.path / "flows" / flow_id
@@ -63,11 +78,12 @@ class StateFolder:
         """Called when its tables were opened: from now on they must be there."""
         if not self._begun:
             self._begun = True
-            write_safely(self.path / IDENTITY, json.dumps({"format": FORMAT, "app": self._app, BEGUN: True}))
+            amend_identity(self.path, {BEGUN: True})
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Release the directory."""
         if self._lock >= 0:
+            _clear(self.path)
             os.close(self._lock)
             self._lock = -1
 
@@ -78,7 +94,13 @@ def open_state(path: Path, app: str) -> StateFolder:
     MP801 when another process holds it, MP802 when another app wrote it, MP803 when another version did."""
     path = path.absolute()
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
+        if not path.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    except StateError as error:
+        cause = error.__cause__
+        assert isinstance(cause, OSError)
+        raise _unusable(path, cause) from error
     except OSError as error:
         raise _unusable(path, error) from error
     return _hold(path, app)
@@ -98,7 +120,7 @@ def state_of(sql_file: Path, given: str | Path | None, settings: Settings) -> Pa
 
 def open_existing(path: Path, app: str | None = None) -> StateFolder:
     """Take hold of a state directory to read it, whosever it is unless `app` says so; MP807 when there is none."""
-    if not (path / IDENTITY).is_file():
+    if not (path / IDENTITY).is_file() and not (path / STORE).is_dir():
         hint = "Run the app first (millpond run FILE), or name its state directory with --state."
         raise StateError("MP807", f"There is no state in {path}.", hint=hint)
     return _hold(path.absolute(), app)
@@ -114,7 +136,7 @@ def _hold(path: Path, app: str | None) -> StateFolder:
         identity = _identify(path, app)
         os.ftruncate(lock, 0)
         os.write(lock, str(os.getpid()).encode())
-        shutil.rmtree(path / "exchange", ignore_errors=True)
+        _clear(path)
     except BlockingIOError:
         holder = os.read(lock, 32).decode("ascii", "replace").strip()
         os.close(lock)
@@ -130,35 +152,60 @@ def _hold(path: Path, app: str | None) -> StateFolder:
     return StateFolder(path, lock, *identity)
 
 
-def _identify(path: Path, app: str | None) -> tuple[str, bool]:
-    """Whose it is, and whether its tables have been made."""
-    file = path / IDENTITY
-    if not file.exists() and app is not None:
-        others = [entry.name for entry in path.iterdir() if entry.name != LOCK]
-        if others:
-            hint = "Give an empty or new directory with --state."
-            raise StateError("MP802", f"{path} is not a state directory: it holds {sorted(others)[0]}.", hint=hint)
-        write_safely(file, json.dumps({"format": FORMAT, "app": app}))
-        return app, False
+def _clear(path: Path) -> None:
+    """Remove what is of no use after a restart."""
+    for name in (EXCHANGE, SPARK):
+        shutil.rmtree(path / name, ignore_errors=True)
+
+
+def identity_of(path: Path) -> dict[str, Any]:
+    """What is known of a state directory before its store is opened; empty for one that is new. MP804 when it is
+    damaged."""
     try:
-        found = json.loads(file.read_text("utf-8"))
-        app_found, format_found = str(found["app"]), int(found["format"])
-    except (ValueError, KeyError, TypeError) as error:
-        hint = "Restore it from a copy, or start over with another --state."
-        raise StateError("MP804", f"{file} cannot be read.", hint=hint) from error
-    if format_found != FORMAT:
-        message = f"The state directory {path} has format {format_found}, and this version reads {FORMAT}."
+        found = read_sealed(path / IDENTITY, RESTORE)
+    except FileNotFoundError:
+        return {}
+    return dict(found)
+
+
+def amend_identity(path: Path, changes: dict[str, Any]) -> None:
+    """Change what `identity_of` returns; called by the process that holds the directory."""
+    write_sealed(path / IDENTITY, {**identity_of(path), **changes})
+
+
+def _identify(path: Path, app: str | None) -> tuple[str, bool]:
+    """Its id, and whether its tables have been made."""
+    file = path / IDENTITY
+    if not file.exists():
+        return _claim(path, app), False
+    found = identity_of(path)
+    if found["format"] != FORMAT:
+        message = f"The state directory {path} has format {found['format']}, and this version reads {FORMAT}."
         raise StateError(
             "MP803", message, hint="Use the version of Millpond that wrote it, or start over with another --state."
         )
-    if app is not None and app_found != app:
-        message = f"The state directory {path} belongs to the app '{app_found}', and this is '{app}'."
+    if app is not None and found["app"] != app:
+        message = f"The state directory {path} belongs to the app '{found['app']}', and this is '{app}'."
         raise StateError("MP802", message, hint="Give this app its own directory with --state.")
     begun = found.get(BEGUN) is True
     if begun and not any((path / STORE).glob("log-*")) and not any((path / STORE).glob("*.*")):
-        hint = "Restore it from a copy, or start over with another --state."
-        raise StateError("MP804", f"{path / STORE} is missing or empty: the tables were in it.", hint=hint)
-    return app_found, begun
+        raise StateError("MP804", f"{path / STORE} is missing or empty: the tables were in it.", hint=RESTORE)
+    return found["id"], begun
+
+
+def _claim(path: Path, app: str | None) -> str:
+    """Make an empty directory that of an app; returns its id."""
+    others = sorted(entry.name for entry in path.iterdir() if entry.name != LOCK)
+    if STORE in others:
+        message = f"{path / IDENTITY} is missing: it names the app whose tables these are."
+        raise StateError("MP804", message, hint=RESTORE)
+    if others or app is None:
+        hint = "Give an empty or new directory with --state."
+        raise StateError("MP802", f"{path} is not a state directory: it holds {(*others, 'nothing')[0]}.", hint=hint)
+    id_ = secrets.token_hex(ID_BYTES)
+    path.chmod(PRIVATE_FOLDER)
+    write_sealed(path / IDENTITY, {"format": FORMAT, "app": app, "id": id_})
+    return id_
 
 
 def _unusable(path: Path, error: OSError) -> StateError:

@@ -1,13 +1,12 @@
 """The columns found in sources, kept in the state directory.
 
-A stream has the same at every start, and a topic or file that is empty or gone still has them. They lie beside the
-store, because a plan needs them before that is opened.
+A stream has the same at every start, and a topic or file that is empty or gone still has them. They are part of the
+directory's identity, because a plan needs them before the store is opened.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,17 +15,15 @@ import pyarrow as pa
 from millpond.contracts.source import Found, Mode
 from millpond.plan.model import Plan
 from millpond.registry import find
+from millpond.runtime.keeping.state import COLUMNS, amend_identity, identity_of
 from millpond.schema import Schema
-from millpond.small_files import write_safely
-
-FILE = "columns.json"
 
 
 def remember(state: Path, source: str, found: Found) -> None:
     """Keep what was found in a source."""
     assert found.columns is not None
     text = base64.b64encode(found.columns.arrow().serialize().to_pybytes()).decode()
-    write_safely(state / FILE, json.dumps({**_entries(state), source: text}))
+    amend_identity(state, {COLUMNS: {**_entries(state), source: text}})
 
 
 def recall(state: Path, source: str) -> Found | None:
@@ -44,8 +41,5 @@ def recalled(state: Path, plan: Plan) -> dict[str, Found]:
 
 
 def _entries(state: Path) -> Mapping[str, str]:
-    try:
-        entries: Mapping[str, str] = json.loads((state / FILE).read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
+    entries: Mapping[str, str] = identity_of(state).get(COLUMNS, {})
     return entries

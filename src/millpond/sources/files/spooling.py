@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
+from millpond.disk import make_folder
 from millpond.sources.ddl import table_ddl
 from millpond.sources.feed import FeedWriter
 from millpond.sources.files.contents import Chunk, Contents
-from millpond.sources.journal import disk_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,8 +36,7 @@ class Spool:
 
     def write(self, chunk: Chunk) -> None:
         if self._writer is None:
-            with disk_errors(self._folder):
-                self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
             self._writer = FeedWriter(self._folder / f"{self._files:06d}.parquet")
             self._files += 1
         self._writer.write(chunk.batch)

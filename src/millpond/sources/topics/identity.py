@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 from millpond.errors import SourceError
-from millpond.small_files import write_safely
+from millpond.small_files import read_sealed, write_sealed
 from millpond.sources.topics.sizes import Offsets
 
 MEMORY = "topics.json"
@@ -34,12 +33,12 @@ class Identity:
             if any(done.get(topic, {}).values()):
                 raise made_anew(topic)
         if any(known.get(topic) != id_ for topic, id_ in found.items()):
-            write_safely(self._file, json.dumps({**known, **found}))
+            write_sealed(self._file, {**known, **found})
 
     def _known(self) -> dict[str, str]:
         try:
-            return dict(json.loads(self._file.read_text("utf-8")))
-        except (OSError, ValueError):
+            return dict(read_sealed(self._file))
+        except FileNotFoundError:
             return {}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from millpond.errors import SourceError
 from millpond.kafka.client import Client
-from millpond.small_files import write_safely
+from millpond.small_files import read_sealed, write_sealed
 
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
 LATEST = "latest"
@@ -31,8 +31,8 @@ def first_offsets(client: Client, topics: tuple[str, ...], values: Mapping[str, 
         return None
     file = folder / MEMORY
     if not file.exists():
-        write_safely(file, json.dumps(_first(client, topics, values)))
-    known: Offsets = json.loads(file.read_text("utf-8"))
+        write_sealed(file, _first(client, topics, values))
+    known: Offsets = read_sealed(file)
     return known
 
 

@@ -1,11 +1,12 @@
-"""Writing so that it survives a crash: whole writes, syncs, renames, and what a refusing disk is called."""
+"""Writing so that it survives a crash and only its owner can read it: syncs, renames, private files, a full disk."""
 
 from __future__ import annotations
 
 import errno
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from millpond.faults import armed, reach
 # The system takes at least so many pieces at once.
 _PARTS_MAX = 16
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# What a state directory holds is data of the app's user: nobody else may read it.
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
 
 def append_all(file: int, offset: int, parts: Sequence[Any], *, half: str = "") -> int:
@@ -51,15 +54,46 @@ class Writer:
         self.size += written
         return written
 
+    def tell(self) -> int:
+        return self.size
+
     def flush(self) -> None:
         """Nothing is held back."""
+
+
+def open_private(path: Path) -> int:
+    """A descriptor of a new, empty file that only its owner can read."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a new file, in a folder that is made if need be, and sync it; MP805 when the disk refuses."""
+    make_folder(path.parent)
+    with disk_errors(path):
+        file = open_private(path)
+        try:
+            append_all(file, 0, [data])
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def make_folder(path: Path) -> Path:
+    """Make a folder of the state directory, private to its owner, with those above it that are missing; MP805 when the
+    disk refuses."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    with disk_errors(path):
+        for folder in reversed(missing):
+            folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+            sync_folder(folder.parent)
+    return path
 
 
 def replace_file(path: Path, fill: Callable[[Writer], object], point: str, what: str) -> Writer:
     """Make a file anew, all or nothing, through a temporary one; MP805 with `what` when the disk refuses."""
     temporary = path.with_name(f"{path.name}.new")
     try:
-        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        file = open_private(temporary)
         try:
             writer = Writer(file, half=f"{point}.half")
             fill(writer)
@@ -83,6 +117,15 @@ def cut(file: int, size: int) -> None:
     os.fsync(file)
 
 
+def sync_file(path: Path) -> None:
+    """Make the content of a file survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def sync_folder(folder: Path) -> None:
     """Make names that were created, renamed or removed in a folder survive a crash."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -92,6 +135,15 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turns what the disk refuses inside into MP805 that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise refused("The state cannot be written", path, error) from error
+
+
 def refused(what: str, path: Path, error: OSError) -> StateError:
     """MP805 for a disk that is full or cannot be written."""
     if error.errno in _FULL:
@@ -99,7 +151,7 @@ def refused(what: str, path: Path, error: OSError) -> StateError:
             "MP805", f"{what}: the disk of {path} is full.", hint="Make room and try again; nothing was lost."
         )
     hint = "Make it writable and try again; nothing was lost."
-    return StateError("MP805", f"{what}: {path}: {error.strerror}.", hint=hint)
+    return StateError("MP805", f"{what}: {path}: {error.strerror or error}.", hint=hint)
 
 
 def repair_hint(folder: Path) -> str:
