@@ -11,7 +11,7 @@ MISTAKES = [
     ("SELCT a FROM t", "MP109", "1:1", "No statement begins with 'SELCT'.", "Did you mean SELECT?"),
     ("FOO BAR", "MP109", "1:1", "No statement begins with 'FOO'.", "Statements begin with CREATE"),
     ("'SELECT' 1", "MP109", "1:1", "No statement begins with the text 'SELECT'.", ""),
-    ("ALTER TABLE t ADD COLUMN x INT", "MP109", "1:1", "No statement begins with 'ALTER'.", ""),
+    ("ALTER TABLE t ADD COLUMN x INT", "MP109", "1:1", "There is no ALTER.", ""),
     (
         "MERGE INTO t USING s ON a = b",
         "MP101",

@@ -19,7 +19,7 @@ from millpond.plan.runnable import cannot_run
 from millpond.plan.scope import Item, Match, Scope
 from millpond.plan.typed import type_of, with_type
 from millpond.schema import TIMESTAMP
-from millpond.sql import nodes
+from millpond.sql import foreign, nodes
 from millpond.suggest import did_you_mean
 
 WINDOW_COLUMNS = ("window_start", "window_end")
@@ -202,7 +202,7 @@ def _from_where(name: str, relation: Relation | None, scope: Scope) -> str:
 def _report_missing(name: exp.Identifier, items: list[Item], names: Names) -> None:
     columns = [c.name for i in items if i.columns is not None for c in (*i.columns, *i.hidden)]
     shown = [c.name for i in items if i.columns is not None for c in i.columns]
-    hint = did_you_mean(name.name, columns)
+    hint = foreign.COLUMNS.get(name.name.lower()) or did_you_mean(name.name, columns)
     if not hint and (name.args.get("quoted") or not items):
         hint = f"A text is written '{name.name}', in single quotes."
     hint = hint or f"There are: {', '.join(dict.fromkeys(shown))}."

@@ -12,6 +12,7 @@ from millpond.options import DURATION, INTEGER, TEXT, Option, choice, find_optio
 from millpond.plan.findings import Findings
 from millpond.plan.sources import read_into
 from millpond.settings import FLOW_OPTIONS, SETTINGS
+from millpond.sql import foreign
 from millpond.sql.statements import OptionEntry, OptionGroup
 from millpond.suggest import nearest
 
@@ -140,7 +141,8 @@ def _report_unknown(
     labels = " or ".join(dict.fromkeys(o.label for o in owners)) or "This"
     found = nearest(entry.name, names)
     here = sorted({o.name for owner in owners for o in owner.options})
-    hint = f"Did you mean '{found}'?" if found else f"There are: {', '.join(here)}." if here else "None can stand here."
+    hint = foreign.OPTIONS.get(entry.name) or (f"Did you mean '{found}'?" if found else "")
+    hint = hint or (f"There are: {', '.join(here)}." if here else "None can stand here.")
     findings.error("MP301", f"There is no option '{entry.name}' for {labels}.", entry.place, hint)
 
 

@@ -15,6 +15,7 @@ from millpond.errors import Problem, SqlError
 from millpond.sql.brackets import unbalanced
 from millpond.sql.cursor import Refusal, shown
 from millpond.sql.dialect import MILLPOND
+from millpond.sql.foreign import refused_phrase
 from millpond.sql.grammar import Grammar
 from millpond.sql.normal import normal_text
 from millpond.sql.parse_changes import parse_delete, parse_drop, parse_insert, parse_update, parse_upsert
@@ -137,14 +138,27 @@ def _grammar(source: SourceText, tokens: list[Token]) -> Grammar:
 
 
 def _parse_whole(source: SourceText, tokens: list[Token], parse: Callable[[Grammar], T]) -> T:
-    """What the tokens say from the first to the last."""
-    grammar = _grammar(source, tokens)
+    """What the tokens say from the first to the last; words of other systems get a hint of their own."""
+    _refuse_foreign(tokens)
     try:
+        grammar = _grammar(source, tokens)
         found = parse(grammar)
+        _refuse_leftovers(grammar)
     except RecursionError:
         raise Refusal("MP101", "This statement is nested too deeply.", tokens[0]) from None
-    _refuse_leftovers(grammar)
+    except Refusal as refusal:
+        _refuse_foreign(tokens, refusal.token)
+        raise
     return found
+
+
+def _refuse_foreign(tokens: list[Token], at: Token | None = None) -> None:
+    """Refuse words of another system, those at a token that cannot be read or those that are wrong anywhere."""
+    found = refused_phrase(tokens, at)
+    if found is not None:
+        token, name, hint = found
+        code = "MP109" if token is tokens[0] else "MP101"
+        raise Refusal(code, f"There is no {name}.", token, hint)
 
 
 def parse_statement(grammar: Grammar) -> Statement:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.sql.cursor import Cursor, shown
+from millpond.sql.foreign import type_hint
 from millpond.suggest import did_you_mean
 
 DECIMAL_PRECISION_MAX = 38
@@ -39,26 +40,6 @@ TEXT_WORDS = ("VARCHAR", "CHAR", "CHARACTER")
 NESTED_WORDS = ("ARRAY", "MAP", "STRUCT")
 TYPE_WORDS = (*SIMPLE_TYPES, *DECIMAL_WORDS, *TEXT_WORDS, *NESTED_WORDS)
 
-# What other databases call a type, and what it is called here.
-FOREIGN_TYPES = {
-    "TEXT": "STRING",
-    "BOOL": "BOOLEAN",
-    "INT8": "BIGINT",
-    "INT4": "INT",
-    "INT2": "SMALLINT",
-    "DATETIME": "TIMESTAMP",
-    "TIMESTAMPTZ": "TIMESTAMP",
-    "FLOAT8": "DOUBLE",
-    "FLOAT4": "FLOAT",
-    "NUMBER": "DECIMAL",
-    "MONEY": "DECIMAL(19,4)",
-    "BYTEA": "BINARY",
-    "BLOB": "BINARY",
-    "JSON": "STRING",
-    "UUID": "STRING",
-    "SERIAL": "BIGINT",
-}
-
 
 def take_type(cursor: Cursor) -> pa.DataType:
     """The type that comes next; MP108 when none does."""
@@ -82,8 +63,7 @@ def take_type(cursor: Cursor) -> pa.DataType:
 
 
 def _refuse_word(cursor: Cursor, token: Token) -> pa.DataType:
-    foreign = FOREIGN_TYPES.get(token.text.upper())
-    hint = f"Here it is called {foreign}." if foreign else did_you_mean(token.text, TYPE_WORDS)
+    hint = type_hint(token.text) or did_you_mean(token.text, TYPE_WORDS)
     return _refuse(cursor, f"{shown(token)} is not a type.", token, hint)
 
 

@@ -10,6 +10,7 @@ from millpond.errors import Problem
 from millpond.plan.checks.subject import Subject
 from millpond.plan.function_names import FUNCTIONS
 from millpond.plan.functions import function_name
+from millpond.sql import foreign
 from millpond.sql.functions import REFUSED_HINT, refusal
 from millpond.suggest import did_you_mean
 
@@ -23,5 +24,9 @@ def check(subject: Subject) -> Iterator[Problem]:
                 continue
             if name in FUNCTIONS or isinstance(node.parent, exp.Hint):
                 continue
-            hint = did_you_mean(name, FUNCTIONS) or "Millpond has the functions of Spark SQL."
+            hint = (
+                foreign.FUNCTIONS.get(name)
+                or did_you_mean(name, FUNCTIONS)
+                or "Millpond has the functions of Spark SQL."
+            )
             yield subject.problem("MP219", f"There is no function '{name}'.", node, hint)
