@@ -46,6 +46,7 @@ CODES: dict[str, str] = {
     "MP225": "A default or constraint is wrong",
     "MP226": "A hint does not exist or names no table of the statement",
     "MP228": "A name is reserved",
+    "MP229": "The order of events costs time, or what a statement reads depends on batches",
     # 3xx: options, settings, plug-ins
     "MP301": "An option has no such name",
     "MP302": "An option has a value that it cannot take",

@@ -73,6 +73,10 @@ class Stepper:
         self.flow._on_batch(arrow_frame(self._spark, pa.table(columns)), self._next)
         self._next += 1
 
+    def put(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Rows of a table that the flow only reads: one-shot statements are not run here."""
+        self._running.context.store.table(table).insert(rows)
+
     def restart(self) -> None:
         self.close()
         self._open()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from millpond.contracts.source import without_identity
 from millpond.plan.aggregate_model import AggregatePlan
+from millpond.plan.change_model import ChangeGroup
 from millpond.plan.flows import INTO_TABLES
 from millpond.plan.missing import joins_with_policy
 from millpond.plan.model import (
@@ -154,6 +155,19 @@ def _flow_lines(flow: FlowPlan, plan: Plan) -> Iterator[str]:
             yield f"     {_matching(step, plan)}"
         yield from (f"     {line}" for line in _missing(step))
         yield from (f"     {_access(a)}" for a in step.reads)
+    yield from (f"  {line}" for group in flow.groups for line in _group_lines(group, flow))
+
+
+def _group_lines(group: ChangeGroup, flow: FlowPlan) -> Iterator[str]:
+    """How statements change a table together."""
+    numbers = {step.index: number for number, step in enumerate(flow.steps, 1)}
+    together = ", ".join(str(numbers[w.index]) for w in group.writers)
+    how = "folded by key" if group.by_key else "what goes by key is folded"
+    yield f"{group.table} is changed by {together} event by event: {how}"
+    for writer in group.writers:
+        if writer.action is None:
+            events = "one event at a time" if writer.one_by_one else "in runs of events"
+            yield f"  {numbers[writer.index]} {events}: {writer.reason}"
 
 
 def _own_name(flow: FlowPlan) -> str:

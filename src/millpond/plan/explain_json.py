@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from millpond.contracts.source import without_identity
+from millpond.plan.change_model import ChangeGroup
 from millpond.plan.model import Access, FlowPlan, OneShot, Plan, SinkPlan, SourcePlan, Step, TablePlan
 from millpond.schema import Schema, type_name
 
@@ -74,6 +75,24 @@ def _flow_json(flow: FlowPlan) -> dict[str, Any]:
         "joined": list(flow.joined),
         "watermark": str(flow.watermark.column) if flow.watermark else None,
         "statements": [_step_json(s) for s in flow.steps],
+        "groups": [_group_json(g, flow) for g in flow.groups],
+    }
+
+
+def _group_json(group: ChangeGroup, flow: FlowPlan) -> dict[str, Any]:
+    lines = {step.index: step.place.line for step in flow.steps}
+    return {
+        "table": group.table,
+        "by_key": group.by_key,
+        "statements": [
+            {
+                "line": lines[w.index],
+                "by_key": w.action is not None,
+                "one_by_one": w.one_by_one,
+                "reason": w.reason or None,
+            }
+            for w in group.writers
+        ],
     }
 
 

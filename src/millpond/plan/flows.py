@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from millpond.plan.access import access_of, choose_access, without_hints
 from millpond.plan.context import Context, Planned
+from millpond.plan.groups import groups_of
 from millpond.plan.hidden import following_step
 from millpond.plan.joined_streams import Apart, Refusal, take_apart
 from millpond.plan.missing import waits_of
@@ -54,7 +55,7 @@ def make_flows(planned: Iterable[Planned], context: Context) -> tuple[FlowPlan, 
     for table in _followed(items, context):
         flow = flows.get((table.name,)) or _flow((table.name,), [], context)
         flows[(table.name,)] = replace(flow, steps=(following_step(table), *flow.steps))
-    return (*flows.values(), *joins)
+    return tuple(replace(f, groups=groups_of(f, context.tables)) for f in (*flows.values(), *joins))
 
 
 def _apart(item: Planned, context: Context) -> Apart | None:
@@ -208,8 +209,13 @@ def writes(flow: FlowPlan) -> set[str]:
 
 def reads(flow: FlowPlan, tables: Mapping[str, TablePlan]) -> set[str]:
     """The tables that a flow reads, what is behind views included."""
+    return behind_views({name.lower() for name in flow.reads}, tables)
+
+
+def behind_views(names: set[str], tables: Mapping[str, TablePlan]) -> set[str]:
+    """Tables, by their names in lower case, and all that the views among them read."""
     found: set[str] = set()
-    waiting = [name.lower() for name in flow.reads]
+    waiting = sorted(names)
     while waiting:
         name = waiting.pop()
         if name in found:

@@ -14,6 +14,7 @@ from millpond.contracts.source import Mode, SourceSpec
 from millpond.contracts.table import TableSpec
 from millpond.errors import Place, Problem, Severity
 from millpond.plan.aggregate_model import AggregatePlan
+from millpond.plan.change_model import ChangeGroup
 from millpond.plan.merge_model import MergeBranch, OnConflict
 from millpond.plan.refresh import RefreshPlan
 from millpond.schema import Column, Schema
@@ -173,7 +174,7 @@ class StreamJoin:
 @dataclass(frozen=True)
 class FlowPlan:
     """Everything one stream drives. `id` is stable while its source is; `joined` are the other sources of a
-    stream-stream join."""
+    stream-stream join; `groups` are its statements that change a table together, event by event."""
 
     id: str
     name: str
@@ -183,6 +184,7 @@ class FlowPlan:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     joined: tuple[str, ...] = ()
     join: StreamJoin | None = None
+    groups: tuple[ChangeGroup, ...] = ()
 
     @property
     def reads(self) -> tuple[str, ...]:

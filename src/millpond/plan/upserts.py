@@ -27,7 +27,7 @@ def compared_columns(
         return ()
     written = {name.lower(): e.unalias() for name, e in zip(columns, query.expressions, strict=True)}
     found = [_compared(part, target) for part in all_of(condition)]
-    if not all(name and written.get(name) == value and _same_type(schema[name].type, value) for name, value in found):
+    if not all(name and written.get(name) == value and same_type(schema[name].type, value) for name, value in found):
         return ()
     return tuple(dict.fromkeys(schema[name].name for name, _ in found))
 
@@ -46,7 +46,7 @@ def is_own(node: exp.Expr, target: str) -> bool:
     return isinstance(node, exp.Column) and node.table.lower() == target.lower()
 
 
-def _same_type(own: pa.DataType | None, value: exp.Expr | None) -> bool:
+def same_type(own: pa.DataType | None, value: exp.Expr | None) -> bool:
     """Whether a value equals the column exactly when it does so after the cast into the column."""
     given = type_of(value) if value is not None else None
     if own is None or given is None:

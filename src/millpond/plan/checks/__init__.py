@@ -11,6 +11,7 @@ from millpond.plan.checks import (
     comparisons,
     defaults,
     drops,
+    event_order,
     function_calls,
     grouping,
     hints,
@@ -60,6 +61,7 @@ CHECKS = (
     sink_columns.check,
     transactions.check,
     drops.check,
+    event_order.check,
     settings.check,
 )
 

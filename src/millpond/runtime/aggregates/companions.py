@@ -10,11 +10,11 @@ from sqlglot import exp
 
 from millpond.contracts.table import TableSpec
 from millpond.plan.aggregate_model import AggregatePlan
+from millpond.plan.stream_order import carry_order
 from millpond.runtime.aggregates.aggregate import GROUP_ID, ONE, key_columns
 from millpond.runtime.aggregates.kept import NUMBER
 from millpond.runtime.aggregates.partials import Grouped, in_order_of_arrival, names, partials_text
 from millpond.runtime.spark.access import Views
-from millpond.runtime.spark.relations import carry_order
 from millpond.runtime.spark.types import from_spark_schema
 from millpond.schema import Column, Schema
 

@@ -17,11 +17,11 @@ from sqlglot import exp
 from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
 from millpond.contracts.table import WriteTable
 from millpond.plan.model import Step
+from millpond.plan.stream_order import ORDER, carry_order
 from millpond.runtime.changing.rows import ROW_NUMBER, numbered, swap_rows, with_columns
 from millpond.runtime.changing.walking import Walk, last_of_each, walked
 from millpond.runtime.flows.work import Work
 from millpond.runtime.spark.access import Relation
-from millpond.runtime.spark.relations import ORDER, carry_order
 from millpond.schema import Schema, type_name
 from millpond.sql.conditions import all_of
 from millpond.sql.parser import parse_expression

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from millpond.contracts.source import DELETED, IDENTITY
-from millpond.runtime.spark.relations import ORDER
+from millpond.plan.stream_order import ORDER
 from millpond.schema import Schema
 
 KEEP = "__keep"

@@ -13,9 +13,9 @@ from sqlglot import exp
 
 from millpond.errors import TableError
 from millpond.expressions.compile import Compiled, NotCompilable, compile_expression
+from millpond.plan.stream_order import ORDER
 from millpond.relational.joins import as_mask
 from millpond.runtime.changing.rows import ROW_NUMBER
-from millpond.runtime.spark.relations import ORDER
 from millpond.schema import Schema, type_name
 
 # A row with more events is walked by Spark: each round costs about as much whatever its size.

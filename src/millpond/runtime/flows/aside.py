@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from millpond.plan.stream_order import ORDER
 from millpond.rendering import json_lines
 from millpond.runtime.flows.batch_run import BatchRun
 from millpond.runtime.spark.access import arrow_frame
-from millpond.runtime.spark.relations import ORDER
 
 # Names that stand beside a row's own columns on its way: order, hidden columns, marks of casts and conditions.
 PASSING = ("_mp_", "__bad_", "__on", "__mp_")

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from millpond.plan.model import FlowPlan
+from millpond.plan.model import FlowPlan, Step
 from millpond.runtime.dead_letters import Letters
 from millpond.runtime.flows.batch import Batch
 from millpond.runtime.flows.watermark import NO_WATERMARK, Reached
 from millpond.runtime.flows.work import Work
+
+
+class Taker(Protocol):
+    """Takes what a statement makes of a batch, to apply it with that of others."""
+
+    def take(self, run: BatchRun, step: Step) -> None:
+        """Called at the statement's place."""
+
+
+class Takers(Protocol):
+    """The statements of a batch that change a table together."""
+
+    def of(self, step: Step) -> Taker | None:
+        """Who takes what a statement makes of the batch; None where it changes its table itself."""
 
 
 @dataclass
@@ -27,3 +41,5 @@ class BatchRun:
     staged: list[dict[str, Any]] = field(default_factory=list)
     # The bytes of records as they came; None where nobody can tell.
     originals: Callable[[pa.Table], list[bytes | None]] | None = None
+    # Statements that change a table together.
+    groups: Takers | None = None

@@ -19,11 +19,12 @@ from millpond.contracts.source import BAD, ORDER_MAJOR, ORDER_MINOR, RAW, Source
 from millpond.errors import Problem, SourceError
 from millpond.plan.model import FlowPlan, StreamJoin, StreamSide
 from millpond.plan.stream_joins import PREFIXES
+from millpond.plan.stream_order import ORDER, carry_order
 from millpond.registry import find
 from millpond.runtime.context import Context
 from millpond.runtime.flows.dropping import Dropped
 from millpond.runtime.spark.access import arrow_frame
-from millpond.runtime.spark.relations import ORDER, carry_order, spark_text
+from millpond.runtime.spark.relations import spark_text
 from millpond.runtime.spark.types import from_spark_schema, to_spark_schema
 from millpond.schema import Column, Schema
 from millpond.sql.spark import render

@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 
 from millpond.plan.aggregate_model import END, START, AggregatePlan
 from millpond.plan.model import Step
+from millpond.plan.stream_order import ORDER
 from millpond.runtime.aggregates.aggregate import positions
 from millpond.runtime.aggregates.partials import Grouped, names
 from millpond.runtime.flows.aside import put_aside
 from millpond.runtime.flows.batch_run import BatchRun
 from millpond.runtime.flows.watermark import as_scalar, at
-from millpond.runtime.spark.relations import ORDER
 
 LATE, NO_TIME = "MP706", "MP401"
 # A user's column may have any name that does not start so.

@@ -11,6 +11,7 @@ from millpond.runtime.context import Context
 from millpond.runtime.flows.absence import Absence
 from millpond.runtime.flows.batch_run import BatchRun
 from millpond.runtime.flows.blame import BREAKS_RULE, run_without_the_guilty
+from millpond.runtime.flows.groups import Groups
 from millpond.runtime.flows.interruption import UNREACHABLE
 from millpond.runtime.flows.steps import run_step
 from millpond.runtime.flows.waiting import hold_back
@@ -28,19 +29,29 @@ class Statements:
     def run(self, run: BatchRun, steps: Sequence[Step]) -> None:
         """Bad records put aside, and the others sent through statements, in order."""
         self._put_bad_records_aside(run)
-        for step in steps:
-            self.run_step(run, step)
+        self.run_steps(run, steps)
         if run.batch.finish():
             self._put_bad_records_aside(run)
 
-    def run_step(self, run: BatchRun, step: Step) -> None:
+    def run_steps(self, run: BatchRun, steps: Sequence[Step]) -> None:
+        """Statements, in order; those that change a table together event by event."""
+        groups = Groups(self._plan, steps, self._run_guarded)
+        run = replace(run, groups=groups)
+        for step in steps:
+            groups.before(run, step)
+            self._run_step(run, step)
+            groups.after(run, step)
+
+    def _run_step(self, run: BatchRun, step: Step) -> None:
         """One statement; one that waits for joined rows gets the events that need not wait any longer as well."""
         if step.waiting:
             run = hold_back(run, step)
-        if self._absence.skips(run, step):
-            return
+        if not self._absence.skips(run, step):
+            self._run_guarded(replace(run, letters=run.letters.of(self._plan, step)), step)
+
+    def _run_guarded(self, run: BatchRun, step: Step) -> None:
+        """One statement; its failing rows are put aside where that is asked for."""
         savepoint = run.work.tx.savepoint()
-        run = replace(run, letters=run.letters.of(self._plan, step))
         try:
             run_step(run, step)
         except Exception as error:

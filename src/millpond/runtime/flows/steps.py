@@ -13,20 +13,20 @@ from sqlglot import exp
 from millpond.contracts.sink import Mark
 from millpond.contracts.source import IDENTITY, ORDER_MAJOR, ORDER_MINOR
 from millpond.plan.model import Step, StepKind
+from millpond.plan.stream_order import ORDER, carry_order
 from millpond.plan.upserts import matches_by_key
 from millpond.runtime.aggregates.telling import keep_table, rows_to_tell, stage
 from millpond.runtime.changing.folding import apply_change
 from millpond.runtime.changing.latest import KEEP, key_values, last_of_keys, last_that_stay, with_keep
 from millpond.runtime.changing.matching import apply_rows, take_apart
-from millpond.runtime.flows.aside import put_aside
 from millpond.runtime.flows.batch_run import BatchRun
-from millpond.runtime.flows.fitting import fitted, misfit_mark
+from millpond.runtime.flows.fitting import fitted
+from millpond.runtime.flows.rejecting import misfits, reject, to_letters, true_positions, without
 from millpond.runtime.flows.relaying import relay
 from millpond.runtime.flows.staging import stage_rows
 from millpond.runtime.spark.access import Relation
 from millpond.runtime.spark.evaluate import constant
 from millpond.runtime.spark.lookups import Lookups
-from millpond.runtime.spark.relations import ORDER, carry_order
 from millpond.schema import Column, Schema, type_name
 from millpond.sql.parser import parse_expression
 
@@ -35,7 +35,11 @@ def run_step(run: BatchRun, step: Step) -> None:
     """Run one statement."""
     run.work.lookups = Lookups(run.batch, run.work.views, run.work.context.store)
     run.work.reads = step.reads
-    RUNNERS[step.kind](run, step)
+    pending = run.groups.of(step) if run.groups is not None else None
+    if pending is not None:
+        pending.take(run, step)
+    else:
+        RUNNERS[step.kind](run, step)
 
 
 def _sink(run: BatchRun, step: Step) -> None:
@@ -77,7 +81,7 @@ def _upsert_on(run: BatchRun, step: Step, condition: exp.Expr) -> None:
     refused = list(apply_rows(table, matching, rows.drop_columns([n for n in ORDER if n in rows.column_names])))
     errors = {i: error.problems[0] for i, error in enumerate(refused) if error is not None}
     good = rows.filter(pa.array([i not in errors for i in range(rows.num_rows)], pa.bool_()))
-    _to_letters(run, rows, {i: (e.code, e.message) for i, e in errors.items()}, good)
+    to_letters(run, rows, {i: (e.code, e.message) for i, e in errors.items()}, good)
     if len(errors) < rows.num_rows:
         run.work.mark_changed(step.target)
 
@@ -90,7 +94,7 @@ def _matched_rows(run: BatchRun, step: Step, schema: Schema, extra: tuple[str, .
     rows = fitted(run.work, found, columns, (*extra, *(ORDER if ordered else ())))
     if ordered:
         rows = rows.sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")])
-    return _without(run, rows, _misfits(rows, columns)).select([*names, *extra, *(ORDER if ordered else ())])
+    return without(run, rows, misfits(rows, columns)).select([*names, *extra, *(ORDER if ordered else ())])
 
 
 def _change(run: BatchRun, step: Step) -> None:
@@ -139,16 +143,16 @@ def _keep_last(run: BatchRun, step: Step, kept: pa.Table, gone: pa.Table) -> Non
 
 def _keyed_rows(run: BatchRun, rows: pa.Table, schema: Schema) -> pa.Table:
     """Without rows that have no key, or that would stay and break a rule: those go to the dead letters."""
-    rejected = _misfits(rows, list(schema))
+    rejected = misfits(rows, list(schema))
     for column in schema:
         null = pc.is_null(rows[column.name])
         if column.name in schema.key:
             reason = ("MP403", f"column '{column.name}': a key column is NULL")
-            rejected = dict.fromkeys(_true_positions(null), reason) | rejected
+            rejected = dict.fromkeys(true_positions(null), reason) | rejected
         elif not column.nullable:
             reason = ("MP401", f"column '{column.name}': a NOT NULL column is NULL")
-            rejected = dict.fromkeys(_true_positions(pc.and_(null, rows[KEEP])), reason) | rejected
-    return _without(run, rows, rejected)
+            rejected = dict.fromkeys(true_positions(pc.and_(null, rows[KEEP])), reason) | rejected
+    return without(run, rows, rejected)
 
 
 RUNNERS: dict[StepKind, Callable[[BatchRun, Step], None]] = {
@@ -176,7 +180,7 @@ def _rows_for_table(run: BatchRun, step: Step, schema: Schema, *, with_defaults:
     if with_defaults:
         rows = _fill_defaults(run, rows, [c for c in schema if c.name not in given])
         columns = list(schema)
-    good = _reject(run, rows, columns, schema)
+    good = reject(run, rows, columns, schema)
     return good.select([c.name for c in columns]).cast(pa.schema([(c.name, c.type) for c in columns]))
 
 
@@ -199,46 +203,3 @@ def _fill_defaults(run: BatchRun, rows: pa.Table, columns: list[Column]) -> pa.T
             value = once.take(pa.array(np.zeros(rows.num_rows, np.int32)))
         rows = rows.append_column(column.name, value)
     return rows
-
-
-def _reject(run: BatchRun, rows: pa.Table, columns: list[Column], schema: Schema) -> pa.Table:
-    """Take out the rows that break a type, NOT NULL or the key, and write them to the dead letters."""
-    rejected = _misfits(rows, columns)
-    for column in columns:
-        is_key = column.name in schema.key
-        if is_key or not column.nullable:
-            code, rule = ("MP403", "a key column is NULL") if is_key else ("MP401", "a NOT NULL column is NULL")
-            found = _true_positions(pc.is_null(rows[column.name]))
-            rejected = dict.fromkeys(found, (code, f"column '{column.name}': {rule}")) | rejected
-    return _without(run, rows, rejected)
-
-
-def _misfits(rows: pa.Table, columns: list[Column]) -> dict[int, tuple[str, str]]:
-    """The rows with a value that does not fit its column."""
-    rejected: dict[int, tuple[str, str]] = {}
-    for column in columns:
-        mark = misfit_mark(column.name)
-        if mark in rows.column_names:
-            reason = f"column '{column.name}': the value does not fit {type_name(column.type)}"
-            rejected |= dict.fromkeys(_true_positions(rows[mark]), ("MP404", reason))
-    return rejected
-
-
-def _without(run: BatchRun, rows: pa.Table, rejected: dict[int, tuple[str, str]]) -> pa.Table:
-    if not rejected:
-        return rows
-    good = rows.filter(pa.array([i not in rejected for i in range(rows.num_rows)], pa.bool_()))
-    _to_letters(run, rows, rejected, good)
-    return good
-
-
-def _to_letters(run: BatchRun, rows: pa.Table, rejected: dict[int, tuple[str, str]], good: pa.Table) -> None:
-    if not rejected:
-        return
-    positions = sorted(rejected)
-    codes, reasons = [rejected[i][0] for i in positions], [rejected[i][1] for i in positions]
-    put_aside(run, rows.take(positions), codes, reasons, applied=good)
-
-
-def _true_positions(mask: pa.ChunkedArray) -> list[int]:
-    return [int(i) for i in pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()]

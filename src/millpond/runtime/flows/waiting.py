@@ -15,9 +15,9 @@ from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
 from millpond.contracts.table import Store, TableSpec
 from millpond.plan.missing import Wait, waits_of
 from millpond.plan.model import FlowPlan, Step
+from millpond.plan.stream_order import ORDER, carry_order
 from millpond.runtime.flows.batch import Batch
 from millpond.runtime.flows.batch_run import BatchRun
-from millpond.runtime.spark.relations import ORDER, carry_order
 from millpond.schema import Column, Schema
 
 # Since when an event waits, in microseconds since the epoch: it must mean the same after a restart.

@@ -16,14 +16,16 @@ from millpond.contracts.table import Transaction, WriteTable
 from millpond.plan.absent import Absent, without_tables
 from millpond.plan.missing import rewrite_missing
 from millpond.plan.model import BATCH, Access, AccessKind, TablePlan
+from millpond.plan.stream_order import ORDER, carry_order
 from millpond.relational.answer import answered
 from millpond.relational.memory import Memory
 from millpond.relational.sources import Lookable
 from millpond.runtime.context import Context
 from millpond.runtime.spark.access import Relation, Views
+from millpond.runtime.spark.engine import spark_only
 from millpond.runtime.spark.errors import too_far, translate
 from millpond.runtime.spark.lookups import Lookups
-from millpond.runtime.spark.relations import ORDER, carry_order, spark_text, tables_of
+from millpond.runtime.spark.relations import spark_text, tables_of
 from millpond.runtime.views.refreshing import compute, follow
 from millpond.sql.correlation import far_column
 
@@ -106,8 +108,11 @@ class Work:
         self, query: exp.Query, batch: Relation | None = None, given: Mapping[str, pa.Table] | None = None
     ) -> pa.Table | None:
         """The same, if Arrow alone can tell; else None."""
-        if isinstance(batch, DataFrame):
-            return None
+        return None if isinstance(batch, DataFrame) or spark_only() else self._by_arrow(query, batch, given)
+
+    def _by_arrow(
+        self, query: exp.Query, batch: pa.Table | None, given: Mapping[str, pa.Table] | None
+    ) -> pa.Table | None:
         query = self._present(query)
         relations: dict[str, Any] = {**(given or {}), **({BATCH: batch} if batch is not None else {})}
         names = [n for n in tables_of(query) if n not in relations]
@@ -159,7 +164,7 @@ class Work:
         pieces = [local]
         if local is not None and carry_order(query) is not None:
             pieces = [local.slice(n, ROWS_AT_ONCE) for n in range(0, max(local.num_rows, 1), ROWS_AT_ONCE)]
-        found = [self.answer(query, piece, given) for piece in pieces]
+        found = [self._by_arrow(query, piece, given) for piece in pieces]
         if any(rows is None for rows in found):
             raise too_far(query)
         return pa.concat_tables([rows for rows in found if rows is not None])

@@ -1,0 +1,89 @@
+"""What each statement that changes a table does to the row of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from millpond.plan.change_model import EVENT, Action, Branch, Effect
+from millpond.plan.model import Step, StepKind
+from millpond.plan.own_reads import reading_insert
+from millpond.plan.row_parts import (
+    NotByKey,
+    Parts,
+    all_true,
+    default_of,
+    inserting,
+    items_of,
+    key_values,
+    mentions,
+    reads_table,
+)
+from millpond.plan.upserts import matches_by_key
+from millpond.schema import Schema
+from millpond.sql.conditions import all_of
+from millpond.sql.nodes import Default
+from millpond.sql.statements import Delete, Update
+
+
+def action_of(step: Step, schema: Schema) -> Action:
+    """What a statement does to the row of a key; raises NotByKey."""
+    return BUILDERS[step.kind](step, schema)
+
+
+def _change(step: Step, schema: Schema) -> Action:
+    """UPDATE and DELETE."""
+    statement = step.statement
+    assert isinstance(statement, Update | Delete)
+    assert isinstance(step.query, exp.Select)
+    select = step.query.copy()
+    alias = (statement.alias or statement.table).text
+    own = next(j for j in select.args["joins"] if j.this.alias_or_name.lower() == alias.lower())
+    select.args["joins"].remove(own)
+    where = select.args.pop("where", None)
+    keys, rest = key_values(all_of(where.this if where is not None else None), alias, schema)
+    if reads_table(exp.Tuple(expressions=[select, *rest]), step.target):
+        raise NotByKey("it reads its own target in a subquery or a join", reads_itself=True)
+    if any(schema[name].name in schema.key for name in step.columns):
+        raise NotByKey("it sets a column of the key", reads_itself=True)
+    parts = Parts(step.target, alias, keys, _refuse)
+    conditions = [c for c in rest if mentions(c, alias)]
+    condition = all_true([parts.over_row(c) for c in conditions])
+    branch = Branch(Effect.DELETE, True, condition)
+    if isinstance(statement, Update):
+        outputs = [e.unalias() for e in select.expressions]
+        values = dict(zip((schema[name].name for name in step.columns), outputs, strict=True))
+        branch = Branch(Effect.SET, True, condition, {n: _assigned(schema, n, v, parts) for n, v in values.items()})
+    items = items_of(select, keys, parts, [c for c in rest if c not in conditions])
+    return Action(items, schema.key, tuple(parts.extra), (branch,))
+
+
+def _assigned(schema: Schema, name: str, value: exp.Expr, parts: Parts) -> exp.Expr:
+    return default_of(schema, name) if isinstance(value, Default) else parts.over_row(value)
+
+
+def _refuse(node: exp.Expr, parts: Parts) -> exp.Expr:
+    raise NotByKey("it reads its own target in a subquery", reads_itself=True)
+
+
+def _insert(step: Step, schema: Schema) -> Action:
+    """INSERT, and UPSERT by key."""
+    by_key = step.condition is None or matches_by_key(step.query, step.condition, step.columns, step.target, schema)
+    if not by_key:
+        raise NotByKey("ON compares something else than the key", reads_itself=reads_table(step.query, step.target))
+    if reads_table(step.query, step.target):
+        return reading_insert(step, schema)
+    names = tuple(schema[name].name for name in step.columns)
+    values = {name: exp.column(name, table=EVENT, quoted=True) for name in names}
+    always = all(c.nullable or c.name in values or c.default is not None for c in schema)
+    return Action(step.query, names, (), inserting(step, schema, values, None), always)
+
+
+# How the statements of each kind are taken apart.
+BUILDERS: dict[StepKind, Callable[[Step, Schema], Action]] = {
+    StepKind.INSERT: _insert,
+    StepKind.UPSERT: _insert,
+    StepKind.UPDATE: _change,
+    StepKind.DELETE: _change,
+}

@@ -1,0 +1,94 @@
+"""Which statements of a flow change a table together, event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from sqlglot import exp
+
+from millpond.plan.actions import action_of
+from millpond.plan.change_model import ChangeGroup, Writer
+from millpond.plan.model import FlowPlan, Step, StepKind, TableKind, TablePlan
+from millpond.plan.row_parts import NotByKey, mentions, reads_table
+from millpond.plan.stream_order import carry_order
+from millpond.schema import Schema
+from millpond.sql.conditions import all_of
+from millpond.sql.statements import Delete, Update
+
+CHANGING = (StepKind.INSERT, StepKind.UPSERT, StepKind.UPDATE, StepKind.DELETE)
+
+
+def groups_of(flow: FlowPlan, tables: Mapping[str, TablePlan]) -> tuple[ChangeGroup, ...]:
+    """The groups of a flow. A statement alone needs none unless it reads its own target: it is exact as it is."""
+    found = (group for part in _together(flow, tables) for group in _group(part, tables))
+    return tuple(sorted(found, key=lambda group: group.writers[0].index))
+
+
+def _together(flow: FlowPlan, tables: Mapping[str, TablePlan]) -> Iterator[list[Step]]:
+    """The statements of each table, apart where one between them takes the batch as a whole."""
+    parts: dict[str, list[Step]] = {}
+    for step in flow.steps:
+        name = step.target.lower()
+        plan = tables.get(name)
+        if step.kind not in CHANGING or plan is None or plan.kind is not TableKind.DECLARED:
+            continue
+        if not plan.spec.schema.known:
+            continue
+        if takes_batches(step):
+            yield parts.pop(name, [])
+        elif plan.spec.schema.key:
+            parts.setdefault(name, []).append(step)
+        else:
+            yield [step]
+    yield from parts.values()
+
+
+def takes_batches(step: Step) -> bool:
+    """Whether a statement's rows come of a batch, not of events: groups, ORDER BY, LIMIT."""
+    return step.aggregate is not None or carry_order(step.query) is None
+
+
+def _group(steps: list[Step], tables: Mapping[str, TablePlan]) -> Iterator[ChangeGroup]:
+    writers = [_writer(step, tables[step.target.lower()].spec.schema) for step in steps]
+    if len(writers) > 1 or any(w.one_by_one or _reads_row_it_writes(w, s) for w, s in zip(writers, steps, strict=True)):
+        yield ChangeGroup(steps[0].target, tuple(writers))
+
+
+def _reads_row_it_writes(writer: Writer, step: Step) -> bool:
+    by_event = step.kind in (StepKind.INSERT, StepKind.UPSERT)
+    return writer.action is not None and by_event and not writer.action.always and reads_table(step.query, step.target)
+
+
+def _writer(step: Step, schema: Schema) -> Writer:
+    if not schema.key:
+        reads = step.kind is StepKind.INSERT and reads_table(step.query, step.target)
+        return Writer(step.index, None, "the table has no key", reads, _events(step))
+    try:
+        return Writer(step.index, action_of(step, schema))
+    except NotByKey as refusal:
+        return Writer(step.index, None, str(refusal), refusal.reads_itself, _events(step))
+
+
+def _events(step: Step) -> exp.Query | None:
+    """The query of the places of the events that may matter to a statement that does not go by key; None for all."""
+    select = step.query.copy()
+    if not isinstance(select, exp.Select):
+        return None
+    statement = step.statement
+    of_change = isinstance(statement, Update | Delete)
+    own = [j for j in select.args.get("joins") or () if j.this.name.lower() == step.target.lower()]
+    aliases = [j.this.alias_or_name for j in own]
+    for join in own:
+        select.args["joins"].remove(join)
+    left = [e for part in ("from_", "joins", "laterals") for e in _listed(select.args.get(part))]
+    if (own and not of_change) or any(mentions(e, a) for e in left for a in aliases):
+        return None
+    where = select.args.pop("where", None)
+    conditions = all_of(where.this if where is not None else None)
+    plain = [c for c in conditions if not reads_table(c, step.target) and not any(mentions(c, a) for a in aliases)]
+    select.set("expressions", [])
+    return carry_order(select.where(*plain) if plain else select)
+
+
+def _listed(found: exp.Expr | list[exp.Expr] | None) -> list[exp.Expr]:
+    return found if isinstance(found, list) else [found] if found is not None else []

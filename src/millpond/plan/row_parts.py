@@ -1,0 +1,175 @@
+"""A statement's expressions told apart: what they read of the row of a key, and what of the event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from millpond.plan.change_model import EVENT, HERE, ROW, Branch, Effect
+from millpond.plan.model import Step, StepKind
+from millpond.plan.typed import type_of, with_type
+from millpond.plan.upserts import same_type
+from millpond.schema import Schema, type_name
+from millpond.sql.parser import parse_expression
+
+# What a query inside of an expression may be.
+QUERIES = (exp.Subquery, exp.Exists, exp.In, exp.Any, exp.All)
+
+
+class NotByKey(Exception):
+    """A statement that finds its rows by something else than their key, and why; `reads_itself`: what it finds depends
+    on rows of other keys."""
+
+    def __init__(self, reason: str, *, reads_itself: bool = False) -> None:
+        super().__init__(reason)
+        self.reads_itself = reads_itself
+
+
+def exists() -> exp.Column:
+    """Whether there is a row of the key."""
+    return exp.column(HERE, table=ROW, quoted=True)
+
+
+def put(schema: Schema, values: Mapping[str, exp.Expr], matched: bool | None, condition: exp.Expr | None) -> Branch:
+    """A whole row: columns without a value take their default."""
+    whole = {c.name: values.get(c.name) or default_of(schema, c.name) for c in schema}
+    return Branch(Effect.PUT, matched, condition, whole)
+
+
+def default_of(schema: Schema, name: str) -> exp.Expr:
+    """What a column holds that nothing was given for."""
+    default = schema[name].default
+    value: exp.Expr = parse_expression(default) if default is not None else exp.Null()
+    return exp.cast(value, type_name(schema[name].type), dialect="spark")
+
+
+def reads_table(expression: exp.Expr, name: str) -> bool:
+    """Whether a query, or a subquery in an expression, reads a table."""
+    return any(table.name.lower() == name.lower() for table in expression.find_all(exp.Table))
+
+
+def mentions(expression: exp.Expr, alias: str) -> bool:
+    """Whether an expression reads columns of a relation."""
+    return any(column.table.lower() == alias.lower() for column in expression.find_all(exp.Column))
+
+
+@dataclass
+class Parts:
+    """An expression's parts, told apart: columns of the row, and what must be brought along of the event."""
+
+    target: str
+    alias: str
+    keys: Mapping[str, exp.Expr]
+    # Turns a subquery over the target into an expression over the row, or raises NotByKey.
+    own_query: Callable[[exp.Expr, Parts], exp.Expr]
+    extra: dict[str, exp.Expr] = field(default_factory=dict)
+
+    def over_row(self, expression: exp.Expr) -> exp.Expr:
+        """The expression over ROW and EVENT."""
+        return expression.copy().transform(self._placed)
+
+    def _placed(self, node: exp.Expr) -> exp.Expr:
+        if isinstance(node, QUERIES) and node.find(exp.Select) is not None:
+            if reads_table(node, self.target):
+                return self.own_query(node, self)
+            return self.event(self._by_event(node))
+        if isinstance(node, exp.Binary) and isinstance(node.expression, exp.Any | exp.All):
+            return self._compared(node)
+        if not isinstance(node, exp.Column):
+            return node
+        if node.table.lower() == self.alias.lower():
+            return of_row(node)
+        return self.event(node)
+
+    def _compared(self, node: exp.Binary) -> exp.Expr:
+        """`x > ANY (subquery)`, which is one thing."""
+        if reads_table(node, self.target) or mentions(node, self.alias):
+            raise NotByKey("a comparison with ANY or ALL reads the row", reads_itself=True)
+        return self.event(node)
+
+    def _by_event(self, node: exp.Expr) -> exp.Expr:
+        """A subquery over other tables that reads no more than the row's key: the event has it too."""
+        if not mentions(node, self.alias):
+            return node
+        keys = {name.lower(): value for name, value in self.keys.items()}
+
+        def known(inner: exp.Expr) -> exp.Expr:
+            if isinstance(inner, exp.Column) and inner.table.lower() == self.alias.lower():
+                if inner.name.lower() not in keys:
+                    raise NotByKey(f"a subquery reads {inner.table}.{inner.name}", reads_itself=True)
+                return keys[inner.name.lower()].copy()
+            return inner
+
+        return node.copy().transform(known)
+
+    def event(self, node: exp.Expr) -> exp.Expr:
+        """What an item must bring along."""
+        name = next((name for name, found in self.extra.items() if found == node), f"__mp_e{len(self.extra)}")
+        self.extra.setdefault(name, node.copy())
+        return with_type(exp.column(name, table=EVENT, quoted=True), type_of(node))
+
+
+def of_row(column: exp.Column) -> exp.Expr:
+    """A column of the table as one of the row so far."""
+    return with_type(exp.column(column.name, table=ROW, quoted=True), type_of(column))
+
+
+def items_of(
+    select: exp.Select, columns: Mapping[str, exp.Expr], parts: Parts, conditions: list[exp.Expr]
+) -> exp.Query:
+    """The query of the events that matter: values of columns, and what the branches read beside them."""
+    made = select.copy()
+    outputs = {**columns, **parts.extra}
+    made.set("expressions", [exp.alias_(value.copy(), name, quoted=True) for name, value in outputs.items()])
+    made.set("where", None)
+    return made.where(*(c.copy() for c in conditions)) if conditions else made
+
+
+def key_values(
+    conditions: Iterable[exp.Expr], alias: str, schema: Schema, wanted: Mapping[str, exp.Expr] | None = None
+) -> tuple[dict[str, exp.Expr], list[exp.Expr]]:
+    """What conditions say the key is equal to, those given if some are `wanted`, and the conditions that say more.
+    Raises NotByKey where they do not say all of the key."""
+    keys: dict[str, exp.Expr] = {}
+    rest: list[exp.Expr] = []
+    for condition in conditions:
+        name, value = _equality(condition, alias, schema)
+        if value is None or name in keys or (wanted is not None and wanted[name] != value):
+            rest.append(condition)
+        else:
+            keys[name] = value
+    missing = [name for name in schema.key if name not in keys]
+    if missing:
+        raise NotByKey(f"no condition says what {', '.join(missing)}, of its key, is equal to")
+    return {name: keys[name] for name in schema.key}, rest
+
+
+def _equality(condition: exp.Expr, alias: str, schema: Schema) -> tuple[str, exp.Expr | None]:
+    """The column of the key that a condition compares with a value of the event, and the value."""
+    if isinstance(condition, exp.EQ):
+        for own, other in ((condition.this, condition.expression), (condition.expression, condition.this)):
+            is_own = isinstance(own, exp.Column) and own.table.lower() == alias.lower()
+            if not is_own or mentions(other, alias) or other.find(exp.Select) is not None:
+                continue
+            name = schema[own.name].name if own.name in schema else ""
+            if name in schema.key and same_type(schema[name].type, other):
+                return name, other
+    return "", None
+
+
+def all_true(conditions: Iterable[exp.Expr]) -> exp.Expr | None:
+    """One condition of several."""
+    found = list(conditions)
+    return exp.and_(*found) if found else None
+
+
+def inserting(
+    step: Step, schema: Schema, values: Mapping[str, exp.Expr], condition: exp.Expr | None
+) -> tuple[Branch, ...]:
+    """INSERT replaces a row, UPSERT changes the columns that it names."""
+    if step.kind is not StepKind.UPSERT or len(values) == len(schema):
+        return (put(schema, values, None, condition),)
+    changed = {name: value for name, value in values.items() if name not in schema.key}
+    return Branch(Effect.SET, True, condition, changed), put(schema, values, False, condition)
