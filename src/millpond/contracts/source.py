@@ -96,7 +96,12 @@ class Progress:
 
 
 class Given(Protocol):
-    """The batches that a source has put into feed files, counted from the first; asked while no query of it runs."""
+    """The batches that a source has put into feed files, counted from the first; but for `batches` asked while no query
+    of it runs."""
+
+    @property
+    def batches(self) -> int:
+        """How many it has given so far; callable from any thread."""
 
     def has(self, batches: int) -> bool:
         """Whether it remembers to have given this many, and still has what comes after them: False when its folder, or

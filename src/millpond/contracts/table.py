@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 from sqlglot import exp
@@ -206,6 +206,27 @@ class Table(WriteTable, Protocol):
 
     def stats(self) -> Stats:
         """Figures; cheap."""
+
+
+def _names(*contracts: type) -> frozenset[str]:
+    found = (name for contract in contracts for name in (*vars(contract), *contract.__annotations__))
+    return frozenset(name for name in found if not name.startswith("_"))
+
+
+# What `dir()` of a table lists; the planner's data about it and what the store calls are not for users.
+PUBLIC = _names(ReadTable, WriteTable, Table) - {"spec", "capabilities"}
+
+T = TypeVar("T")
+
+
+def documented(class_: type[T]) -> type[T]:
+    """Give what a class has of the contract the contract's docstring, unless it has one of its own."""
+    for contract in (ReadTable, WriteTable, Table):
+        for name, promised in vars(contract).items():
+            found = getattr(class_, name, None)
+            if name in PUBLIC and found is not None and not found.__doc__:
+                found.__doc__ = promised.__doc__
+    return class_
 
 
 class Transaction(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import tempfile
 import threading
@@ -13,14 +14,24 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from pyspark.sql import SparkSession
 
 from millpond.contracts.source import Found
 from millpond.contracts.table import Table
-from millpond.errors import FlowError, InputError, MillpondError, NotYetError, RunError, SqlError, TableError
+from millpond.errors import (
+    ConflictError,
+    FlowError,
+    InputError,
+    MillpondError,
+    NotYetError,
+    RunError,
+    SqlError,
+    TableError,
+)
 from millpond.plan.model import Plan
+from millpond.runtime.draining import drain
 from millpond.runtime.figures.asking import ask
 from millpond.runtime.figures.progress import AppProgress
 from millpond.runtime.flows.work import Work
@@ -35,7 +46,7 @@ from millpond.runtime.result import Result
 from millpond.runtime.running import Running
 from millpond.runtime.shown import shown
 from millpond.runtime.socket import QuerySocket
-from millpond.runtime.transaction import AppTransaction
+from millpond.runtime.transaction import AppTransaction, refuse_defined
 from millpond.runtime.views.announcing import announce, publish
 from millpond.settings import load_settings
 from millpond.sql.parser import parse_script
@@ -44,6 +55,11 @@ from millpond.suggest import did_you_mean
 from millpond.units import parse_duration
 
 CHECK_S = 0.05
+# How often a transaction that conflicts is tried, and the pauses between two tries.
+TRIES = 10
+PAUSE_S, PAUSE_S_MAX = 0.002, 0.5
+
+T = TypeVar("T")
 
 
 class App:
@@ -113,8 +129,7 @@ class App:
 
     def wait_ready(self, timeout: str | float = "60s") -> None:
         """Block until tables are loaded and flows run; MP703 when that takes longer."""
-        limit = parse_duration(timeout) / 1_000_000 if isinstance(timeout, str) else timeout
-        deadline = time.monotonic() + limit
+        deadline = time.monotonic() + _seconds(timeout)
         while not self._open().ready:
             self._raise_failures()
             if time.monotonic() > deadline:
@@ -189,6 +204,13 @@ class App:
         """Where Python hands records to a memory:// source: `app.feed("memory://ticks").send(rows)`."""
         return feeder(self._open().flows, uri)
 
+    def drain(self, timeout: str | float = "60s") -> None:
+        """Return when all that was sent to memory:// sources, and all that the files of streams and of watched tables
+        held, before this call, is in the tables and views, and in the sinks; others may go on sending. MP712 when that
+        takes longer, and what has failed as soon as a flow has. Events that wait for a joined row, windows that are
+        open and Kafka topics are not waited for."""
+        drain(self._open(), _seconds(timeout))
+
     def replay_dead_letters(self, where: str | None = None, *, repair: str | None = None) -> Replayed:
         """Send dead letters, all or those that a condition is true for, through the statements that refused them;
         those that go through leave `dead_letters` in the same commit. `repair` is an expression for what `raw` should
@@ -257,7 +279,8 @@ class App:
 
     def transaction(self) -> AbstractContextManager[AppTransaction]:
         """Several changes that become visible together, or not at all when the block raises. MP405 at its end when
-        another transaction changed the same rows first, or what a view over them reads: then try it again."""
+        another transaction changed the same rows first, or what a view over them reads: then try it again, or let
+        `transact` do so."""
         return self._transaction(())
 
     @contextmanager
@@ -273,7 +296,7 @@ class App:
                 bind = partial(bind_against, context.store, settings=self.plan.settings, variables=self._variables)
                 user = AppTransaction(tx, work, bind, self._variables)
                 yield user
-                user.refuse_defined(self.plan)
+                refuse_defined(tx, self.plan, kept=work.refreshed)
                 work.hold_views()
                 work.follow(tx.changed())
                 work.refresh()
@@ -282,6 +305,24 @@ class App:
                 publish(context, told)
         finally:
             views.drop()
+
+    def transact(self, change: Callable[[AppTransaction], T], *, tries: int = TRIES) -> T:
+        """Run `change(tx)` in a transaction, commit, and return what it returned. When another transaction changed the
+        same rows first (MP405) it is run again, after a pause that grows, at most `tries` times; so it should do
+        nothing beside its transaction that must not happen twice."""
+        for attempt in range(1, tries):
+            try:
+                return self._transacted(change)
+            except ConflictError:
+                time.sleep(random.uniform(0.5, 1) * min(PAUSE_S * 2**attempt, PAUSE_S_MAX))
+        return self._transacted(change)
+
+    def _transacted(self, change: Callable[[AppTransaction], T]) -> T:
+        with self.transaction() as tx:
+            return change(tx)
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_")]
 
     def _open(self, *, again: bool = False) -> Running:
         with self._lock:
@@ -323,6 +364,10 @@ class App:
 
     def _replay(self, where: str | None, repair: str | None) -> dict[str, object]:
         return asdict(self.replay_dead_letters(where, repair=repair))
+
+
+def _seconds(timeout: str | float) -> float:
+    return parse_duration(timeout) / 1_000_000 if isinstance(timeout, str) else timeout
 
 
 def _state_path(file: str | Path | None, state: str | Path | None, plan: Plan) -> Path | None:

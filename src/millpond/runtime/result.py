@@ -47,5 +47,8 @@ class Result:
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_")]
+
     def __repr__(self) -> str:
         return f"<Result of {len(self)} rows: {', '.join(self.columns)}>"

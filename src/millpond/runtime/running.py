@@ -23,6 +23,7 @@ from millpond.runtime.figures.asking import ask
 from millpond.runtime.figures.last import remember, with_last_known
 from millpond.runtime.figures.progress import FAILED, AppProgress
 from millpond.runtime.figures.reporting import progress_of
+from millpond.runtime.flows.flow import Flow
 from millpond.runtime.flows.joining import relay_sinks
 from millpond.runtime.flows.work import Work
 from millpond.runtime.keeping.ledger import IDENTITY_ENTRY
@@ -92,6 +93,10 @@ class Running:
     def plan(self) -> Plan:
         """The plan, with the columns that were found while it ran."""
         return self.context.plan
+
+    def flow(self, id_: str) -> Flow | None:
+        """The flow of an id; another object after it was restarted."""
+        return next((flow for flow in self.flows if flow.plan.id == id_), None)
 
     def spark(self) -> SparkSession:
         """The session, started at the first call."""
@@ -226,6 +231,11 @@ class Running:
         watched = any(loader.plan.watch and loader.error is None for loader in self.loaders)
         going = watched or self._starter.is_alive()
         return bool(self.failures) and not going and all(flow.state == FAILED for flow in self.flows)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it was started and is not being stopped: its flows take what comes, or will when they can."""
+        return self._begun and not self.context.stopping.is_set()
 
     @property
     def ready(self) -> bool:

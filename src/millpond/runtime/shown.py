@@ -8,7 +8,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from millpond.contracts.source import IDENTITY, without_identity
-from millpond.contracts.table import Change, Keys, ReadTable, Table
+from millpond.contracts.table import Change, Keys, ReadTable, Table, documented
 from millpond.errors import TableError
 
 
@@ -17,6 +17,7 @@ def shown(table: Table) -> Table:
     return cast("Table", ShownTable(table)) if IDENTITY in table.schema else table
 
 
+@documented
 class ShownTable:
     """Reads of a table that has no key for users: the message key is none of its columns."""
 
@@ -26,6 +27,9 @@ class ShownTable:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table, name)
+
+    def __dir__(self) -> list[str]:
+        return dir(self._table)
 
     def __len__(self) -> int:
         return len(self._table)

@@ -38,13 +38,12 @@ class AppTransaction:
             self._tx.rollback_to(savepoint)
             raise
 
-    def refuse_defined(self, app: Plan) -> None:
-        """MP214 when a table that is defined by a query was changed."""
-        refuse_defined(self._tx, app, kept=self._work.refreshed)
-
     def table(self, name: str) -> WriteTable:
         """A table inside this transaction."""
         return self._tx.table(name)
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_")]
 
 
 def refuse_defined(tx: Transaction, app: Plan, kept: frozenset[str] | set[str] = frozenset()) -> None:

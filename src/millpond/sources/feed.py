@@ -117,6 +117,10 @@ class Feed:
             aside.rename(shown)
             sync_folder(self._shown)
 
+    @property
+    def batches(self) -> int:
+        return self._last
+
     def has(self, batches: int) -> bool:
         """One file is one batch, and they are numbered from 1 without gaps; what comes after these was not read yet."""
         unread = sum(1 for number in self._numbers().values() if number > batches)

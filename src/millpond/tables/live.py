@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millpond.contracts.table import Capabilities, Change, ReadTable, Stats, TableSpec
+from millpond.contracts.table import Capabilities, Change, ReadTable, Stats, TableSpec, documented
 from millpond.errors import ConflictError, TableError
 from millpond.tables import hashing
 from millpond.tables.conditions import Condition, Evaluator, parsed
@@ -34,6 +34,7 @@ _LOCK_WAIT_S_MAX = 600.0
 _STOP_CHECK_S = 0.05
 
 
+@documented
 class LiveTable(Writing):
     """One table of a store."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from millpond.contracts.table import PUBLIC, documented
 from millpond.contracts.table import Keys as KeysGiven
 from millpond.errors import BindError, ConstraintError, TableError
 from millpond.expressions.nested_parameters import has_nested, written_out
@@ -22,6 +23,7 @@ from millpond.tables.index import Ids, distinct
 from millpond.tables.keys import Keys, OneKey
 
 
+@documented
 class Reading:
     """The questions of ReadTable. A subclass says what state they are about and how often it was asked."""
 
@@ -57,6 +59,9 @@ class Reading:
 
     def __bool__(self) -> bool:
         return True
+
+    def __dir__(self) -> list[str]:
+        return sorted(name for name in PUBLIC if hasattr(self, name))
 
     def get(self, key: Any) -> dict[str, Any] | None:
         state = self._state()

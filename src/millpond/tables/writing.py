@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.contracts.table import Keys as KeysGiven
-from millpond.contracts.table import Rows
+from millpond.contracts.table import Rows, documented
 from millpond.errors import ConstraintError, TableError
 from millpond.tables import selection
 from millpond.tables.casting import cast_array
@@ -28,6 +28,7 @@ from millpond.tables.unique import check_nulls, check_unique, last_of_each, show
 _NO_ROWS = np.empty(0, dtype=np.int64)
 
 
+@documented
 class Writing(Reading):
     """The changes of WriteTable. A subclass says which draft they go into."""
 

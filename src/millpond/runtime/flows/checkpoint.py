@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -27,6 +28,32 @@ def feed_files(folder: Path, batch_id: int) -> list[Path] | None:
     except (OSError, ValueError, KeyError, IndexError, TypeError):
         return None
     return files if files and all(file.exists() for file in files) else None
+
+
+def has_read(folder: Path, files: Sequence[tuple[int, str]]) -> bool:
+    """Whether files, each with the number of its source, are in batches that are done. Spark writes a batch's offsets
+    before it runs, and its commit after our own."""
+    try:
+        done = max((int(f.name) for f in (folder / COMMITS).iterdir() if f.name.isdigit()), default=-1)
+        if done < 0:
+            return not files
+        offsets = (folder / OFFSETS / str(done)).read_text().splitlines()[2:]
+        read = [_names(folder / SOURCES / str(number), line) for number, line in enumerate(offsets)]
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        # Spark is writing just now, or has not begun.
+        return not files
+    return all(name in read[number] for number, name in files)
+
+
+def _names(folder: Path, offset: str) -> set[str]:
+    """The names of the files that a source had given up to an offset; "-" is before the first."""
+    if offset == "-":
+        return set()
+    last = int(json.loads(offset)["logOffset"])
+    logs = {int(f.name.partition(".")[0]): f for f in folder.iterdir() if f.name.partition(".")[0].isdigit()}
+    wanted = [log for number, log in logs.items() if number <= last]
+    entries = [json.loads(line) for log in wanted for line in log.read_text().splitlines()[1:]]
+    return {_path(entry["path"]).name for entry in entries if entry["batchId"] <= last}
 
 
 def _log_number(folder: Path, batch_id: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from millpond.runtime.figures.progress import (
     WAITING,
 )
 from millpond.runtime.flows.batch import Batch, read_batch
-from millpond.runtime.flows.checkpoint import feed_files
+from millpond.runtime.flows.checkpoint import feed_files, has_read
 from millpond.runtime.flows.commits import Commits
 from millpond.runtime.flows.epochs import Epoch, begin_anew, epoch_of, is_behind, is_over
 from millpond.runtime.flows.idle import Idle, windowed
@@ -78,6 +78,8 @@ class Flow:
         # While it catches up, nobody else polls it.
         self.goes_on = False
         self._fed = threading.Event()
+        # Looks at the source that the poller has begun, and that it has ended.
+        self.polls_begun = self.polls_ended = 0
         self._once = reads_once(plan)
         self.statements = Statements(plan, context)
         self.commits = Commits(plan, context, self.statements)
@@ -89,6 +91,8 @@ class Flow:
         self.interruption = Interruption(self.source)
         self._resuming: threading.Thread | None = None
         self._epoch = Epoch()
+        # The last batch that is in the tables, with its sinks published.
+        self._last_done = -1
 
     @property
     def folder(self) -> str:
@@ -105,6 +109,7 @@ class Flow:
         require_agreement(self.plan, entry, checkpoint, self._epoch.first)
         if is_behind(folder, self._epoch):
             raise disagreement(self.plan, "its checkpoint is of a later time than its tables", folder)
+        self._last_done = entry.batch
         if self.plan.join is not None:
             require_sound(checkpoint, entry, entry.batch)
             sides = join_sides(self._context, self.plan.join)
@@ -221,9 +226,11 @@ class Flow:
         """Let the source look for new records, unless the flow still works on what it was given."""
         if self.reader is None or not self.goes_on or self.state != RUNNING or self._fed.is_set():
             return
+        self.polls_begun += 1
         try:
             if self.reader.poll():
                 self._fed.set()
+            self.polls_ended = self.polls_begun
         except MillpondError as error:
             self.fail(error)
             self.stop()
@@ -276,6 +283,25 @@ class Flow:
             self._failed(error)
             return True
 
+    @property
+    def has_nothing(self) -> bool:
+        """Whether its source is not there, or has shown no record yet that would tell its columns; or is read by Spark
+        itself, so that no look at it makes anything visible."""
+        if self.reader is None:
+            return self.state == RETRYING
+        given = self.reader.given
+        return given is None or (self.source.columns is None and not given.batches)
+
+    def done_so_far(self) -> Callable[[], bool]:
+        """A question about what its source has handed over until now, to be asked again and again: whether all of it is
+        in the tables, and published. True of a source that Spark reads itself: nobody knows what it holds."""
+        if isinstance(self.reader, JoinReader):
+            checkpoint, files = Path(self.folder) / self._epoch.folder, self.reader.handed_over()
+            return lambda: has_read(checkpoint, files)
+        given = self.reader.given if self.reader is not None else None
+        batches = given.batches if given is not None else 0
+        return lambda: self._last_done + 1 >= batches
+
     def _end_query(self) -> None:
         try:
             if self._query is not None and self._query.isActive:
@@ -316,6 +342,7 @@ class Flow:
                 # The state of Spark's join goes on only where the join is run, in a batch that is done too.
                 raw.write.format("noop").mode("overwrite").save()
             self.reader.committed(batch_id)
+            self._last_done = max(self._last_done, batch_id)
             return
         checkpoint, number = Path(self.folder) / self._epoch.folder, batch_id - self._epoch.first
         if self.reader.given is not None:
@@ -333,6 +360,7 @@ class Flow:
         publish(self._context, staged)
         reach("flow.published")
         self.reader.committed(batch_id)
+        self._last_done = batch_id
         reach("flow.done")
         self.interruption.is_over()
         self._idle.heard(self.commits.entry.watermark)

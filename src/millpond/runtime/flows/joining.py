@@ -148,6 +148,10 @@ class JoinReader:
     def again(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
         raise SourceError("MP512", "A pair of a join of two streams cannot be sent again.")
 
+    def handed_over(self) -> list[tuple[int, str]]:
+        """The files of events that are there now, each with its side; Spark may have read some of them."""
+        return [(side, file.name) for side, folder in enumerate(self._folders) for file in folder.glob("*.parquet")]
+
     def committed(self, batch_id: int) -> None:
         """Spark removes what it has read."""
 

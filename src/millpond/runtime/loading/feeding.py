@@ -41,6 +41,9 @@ class Feeder:
         self._require_known(given)
         return max(receiver.send(given) for receiver in self._receivers)
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_")]
+
     def _require_known(self, rows: Rows) -> None:
         """Several streams may read one URI, each with columns of its own: a name of any of them is known."""
         first, *others = (receiver.unknown_names(rows) for receiver in self._receivers)

@@ -45,6 +45,8 @@ class Loader:
         # When the last load began and ended.
         self._began: float | None = None
         self._ended: float | None = None
+        # Looks at the source that were begun, and that have ended.
+        self.looks_begun = self.looks_ended = 0
 
     @property
     def is_pending(self) -> bool:
@@ -75,6 +77,11 @@ class Loader:
 
     def load(self) -> None:
         """Load if the source is not as it was at the last load; a failure is kept in `error`, never raised."""
+        self.looks_begun += 1
+        self._load_if_changed()
+        self.looks_ended = self.looks_begun
+
+    def _load_if_changed(self) -> None:
         before = self.state
         try:
             if self.reader is None and not self._open():
