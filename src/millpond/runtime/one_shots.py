@@ -16,7 +16,8 @@ from millpond.relational.memory import Memory
 from millpond.runtime.changing.changes import RUNNERS as CHANGES
 from millpond.runtime.changing.changes import change
 from millpond.runtime.context import Context
-from millpond.runtime.flows.staging import stage_rows
+from millpond.runtime.flows.batch_run import Output
+from millpond.runtime.flows.staging import stage
 from millpond.runtime.flows.work import Work
 from millpond.runtime.keeping.ledger import ONCE, forget_table
 from millpond.runtime.readiness import Readiness, not_ready
@@ -143,7 +144,7 @@ class OneShots:
         else:
             assert shot.query is not None
             rows = work.result(shot.query)
-        staged = stage_rows(work, shot.sink, rows, Mark(f"once-{shot.id}", 0, 0))
+        staged = stage(work, Output(shot.sink, rows, Mark(f"once-{shot.id}", 0, 0)))
         if staged is not None:
             published.append((shot.sink, staged))
 

@@ -74,10 +74,11 @@ def _send(context: Context, flow: Flow, choice: Choice) -> Replayed:
         work = Work(context, tx, Views(context.spark, context.exchange, "mp_replay"))
         letters = flow.commits.letters()
         for part, (statement, rows) in enumerate(groups.items()):
-            batch = split_records(flow.opened().again(context.spark(), rows), entry.batch, small=True)
-            plan = replace(flow.plan, id=f"{flow.plan.id}-replayed-{number}-{part}")
-            run = BatchRun(plan, batch, work, letters, Reached(entry.watermark, entry.watermark), outputs)
-            flow.statements.run(replace(run, originals=_raw_of(rows)), _steps(flow.plan, statement))
+            # The marks of its rows are those of their events alone, whenever the replay is done.
+            batch = split_records(flow.opened().again(context.spark(), rows), 0, small=True)
+            run = BatchRun(flow.plan, batch, work, letters, Reached(entry.watermark, entry.watermark), outputs)
+            run = replace(run, originals=_raw_of(rows), part=f"replayed-{number}-{part}")
+            flow.statements.run(run, _steps(flow.plan, statement))
         refused = len(tx.table(NAME)) - before
         tx.put(REPLAYED + flow.plan.id, number + 1)
         staged = settle(work, flow.plan.id, replace(entry, sinks=tuple(outputs)))

@@ -10,7 +10,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,13 +47,13 @@ class FileSink:
         with self._disk():
             self._staging.mkdir(parents=True, exist_ok=True)
 
-    takes_arrow = True
+    takes_arrow, marks_rows = True, False
 
     def require(self, spark: Callable[[], SparkSession]) -> None:
         """Its folder was made when it was opened."""
 
-    def prepare(self, rows: pa.Table) -> Sequence[pa.Table]:
-        return [rows]
+    def prepare(self, rows: pa.Table) -> pa.Table:
+        return rows
 
     def stage(self, rows: DataFrame | pa.Table, mark: Mark) -> dict[str, Any] | None:
         folder = self._staging / _NOT_FOR_NAMES.sub("_", str(mark))

@@ -6,7 +6,7 @@ headers `millpond.flow`, `millpond.batch` and `millpond.row`, so that a reader c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,6 @@ from millpond.kafka.client import connected
 from millpond.kafka.failures import failure, missing, sort_of
 from millpond.kafka.options import AVRO, BROKERS, CREATION, DELIMITER, FORMAT, KEY_FORMAT, PASSED_ON, not_passed_on
 from millpond.options import DURATION, NAMES, SIZE, Beside, Option, choice
-from millpond.sinks.dealing import ROWS_MIN, dealt
 from millpond.sinks.prepared import messages_of
 from millpond.sinks.shaping import parts_of
 
@@ -54,12 +53,10 @@ class KafkaSink:
         self._spec = spec
         self._address = address_of(spec.uri, spec.values)
         self._checked = False
-        # Of the topic, when it was looked for.
-        self._partitions = 1
         self._shape: Shape | None = None
         self._rows = 0
 
-    takes_arrow = False
+    takes_arrow, marks_rows = False, True
 
     def require(self, spark: Callable[[], SparkSession]) -> None:
         """Once: see that the topic is there, or make it where that is asked; brokers that make it themselves may."""
@@ -67,21 +64,14 @@ class KafkaSink:
             return
         values, topic = self._spec.values, self._address.topics[0]
         with self._told_as_ours(), connected(spark(), self._address, values) as client:
-            if client.topics():
-                self._partitions = len(client.partitions(self._address.topics))
-            elif values["topic.create.if.missing"]:
+            if not client.topics() and values["topic.create.if.missing"]:
                 client.create(topic, values["topic.partitions"], values["topic.replication"])
-            elif not client.makes_topics():
+            elif not client.topics() and not client.makes_topics():
                 raise missing(self._address, values["topic.partitions"], waits=False)
         self._checked = True
 
-    def prepare(self, rows: pa.Table) -> Sequence[pa.Table]:
-        values, messages = self._spec.values, messages_of(rows, self._spec.values)
-        # A key says which partition its messages go to, and so may the user.
-        decided = messages is rows or values["key"] or "kafka.partitioner.class" in values
-        if decided or self._partitions == 1 or rows.num_rows < ROWS_MIN:
-            return [messages]
-        return dealt(messages, self._partitions)
+    def prepare(self, rows: pa.Table) -> pa.Table:
+        return messages_of(rows, self._spec.values)
 
     def stage(self, rows: DataFrame, mark: Mark) -> dict[str, Any] | None:
         from millpond.sinks.messages import Shape, send

@@ -9,12 +9,11 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructType
 
-from millpond.contracts.sink import Mark, SinkSpec
+from millpond.contracts.sink import BATCH, ROW, Mark, SinkSpec
 from millpond.kafka import avro
 from millpond.kafka.avro import Encoder
 from millpond.kafka.counting import counted
 from millpond.sinks.avro import encoded, key_schema, record_schema
-from millpond.sinks.dealing import PARTITION, ROW
 from millpond.sinks.prepared import KEY, VALUE
 from millpond.sinks.shaping import Parts, parts_of
 from millpond.sinks.writing import as_text, json_options, quoted
@@ -41,12 +40,10 @@ def send(rows: DataFrame, shape: Shape, mark: Mark, producer: dict[str, str]) ->
     if rows.columns[:2] == [KEY, VALUE]:
         parts, key, value = Parts([], [], []), F.col(KEY), F.col(VALUE)
     else:
-        parts = parts_of(shape.spec.values, rows.columns)
+        parts = parts_of(shape.spec.values, [name for name in rows.columns if name not in (ROW, BATCH)])
         key, value = key_and_value(schema, shape, parts)
-    is_dealt = PARTITION in rows.columns
-    numbered = rows if is_dealt else rows.select("*", F.monotonically_increasing_id().cast("string").alias(ROW))
-    headers, place = _headers(parts.headers, schema, mark), [F.col(PARTITION).alias("partition")] if is_dealt else []
-    messages = numbered.select(key.alias("key"), value.alias("value"), headers.alias("headers"), *place)
+    headers = _headers(parts.headers, schema, mark)
+    messages = rows.select(key.alias("key"), value.alias("value"), headers.alias("headers"))
     messages = messages.observe(observed, F.count(F.lit(1)).alias("rows"))
     # By default Spark writes to Kafka in an old way, in which nothing is counted.
     rows.sparkSession.conf.set("spark.sql.sources.useV1SourceList", "avro,csv,json,orc,parquet,text")
@@ -99,7 +96,8 @@ def _bytes(name: str, schema: StructType) -> Column:
 def _headers(names: list[str], schema: StructType, mark: Mark) -> Column:
     """The user's headers, then the marks by which a reader tells a message that was sent twice."""
     row = F.concat(F.lit(f"{mark.statement}-".encode()), F.col(ROW).cast("binary"))
-    marks = {"millpond.flow": F.lit(mark.flow), "millpond.batch": F.lit(str(mark.batch)), "millpond.row": row}
+    batch = F.col(BATCH) if BATCH in schema.names else F.lit(str(mark.batch))
+    marks = {"millpond.flow": F.lit(mark.flow), "millpond.batch": batch, "millpond.row": row}
     own = [F.struct(F.lit(n).alias("key"), _bytes(n, schema).alias("value")) for n in names]
     ours = [F.struct(F.lit(n).alias("key"), v.cast("binary").alias("value")) for n, v in marks.items()]
     return F.array(*own, *ours)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 import pyarrow as pa
@@ -30,13 +30,13 @@ class TerminalSink:
         self._output, self._json = output, json
         self._rows = 0
 
-    takes_arrow = True
+    takes_arrow, marks_rows = True, False
 
     def require(self, spark: Callable[[], SparkSession]) -> None:
         """What prints needs nothing."""
 
-    def prepare(self, rows: pa.Table) -> Sequence[pa.Table]:
-        return [rows]
+    def prepare(self, rows: pa.Table) -> pa.Table:
+        return rows
 
     def stage(self, rows: DataFrame | pa.Table, mark: Mark) -> dict[str, Any] | None:
         table = rows if isinstance(rows, pa.Table) else rows.toArrow()

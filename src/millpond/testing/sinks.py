@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
+from millpond.contracts.sink import ROW, Mark, Sink, SinkPlugin, SinkSpec
 from millpond.options import Given, complete, read_options
 from millpond.registry import find
 from millpond.uris import parse_uri
@@ -53,7 +53,10 @@ class SinkContract:
         return self.plugin.open(SinkSpec("contract", parse_uri(self.uri), values, self.folder))
 
     def rows(self, *numbers: int) -> Any:
-        return self.spark.createDataFrame([(n, f"x{n}") for n in numbers], "n BIGINT, text STRING").coalesce(1)
+        """Rows as the runtime gives them, marked where the sink asks for it."""
+        found = [(n, f"x{n}", f"0.{n}") for n in numbers]
+        frame = self.spark.createDataFrame(found, f"n BIGINT, text STRING, {ROW} STRING").coalesce(1)
+        return frame if self.open().marks_rows else frame.drop(ROW)
 
     def test_rows_are_there_when_they_are_published_and_not_before(self) -> None:
         sink = self.open()

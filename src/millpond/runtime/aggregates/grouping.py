@@ -56,8 +56,8 @@ def _as_companion(run: BatchRun, plan: AggregatePlan, found: pa.Table) -> pa.Tab
     """The batch's partials in the companion's columns; each group gets a number, used if it turns out to be new."""
     schema = run.work.table(plan.companion).schema
     if plan.kept is not None:
-        first = run.batch.id * kept.ROWS_MAX
-        found = found.append_column(GROUP_ID, pa.array(range(first, first + found.num_rows), pa.int64()))
+        numbers = kept.free_numbers(run.work, plan.companion, GROUP_ID, found.num_rows)
+        found = found.append_column(GROUP_ID, numbers)
     return found.select(list(schema.names)).cast(schema.arrow())
 
 
@@ -76,7 +76,7 @@ def _on_time(run: BatchRun, step: Step, rows: Grouped, batch: pa.Table) -> pa.Ta
 def _keep(run: BatchRun, plan: AggregatePlan, rows: Grouped, groups: pa.Table) -> None:
     if plan.kept is not None:
         values = kept.batch_values(rows, plan)
-        kept.keep(run.work.table(plan.kept.companion), plan, values, groups, run.batch.id)
+        kept.keep(run.work, plan, values, groups)
 
 
 def _fold_sessions(run: BatchRun, step: Step, rows: Grouped, batch: pa.Table) -> Folded:

@@ -16,8 +16,18 @@ from millpond.runtime.spark.access import arrow_frame
 # The number of a value, in stream order over all batches.
 NUMBER = "n"
 VALUES = "__values__"
-# Numbers of one batch follow each other; a batch has fewer rows than this.
-ROWS_MAX = 1 << 32
+# Under this key and the name of a companion: the next number that nothing in it has.
+NEXT = "next:"
+
+
+def free_numbers(work: Work, companion: str, column: str, count: int) -> pa.Array:
+    """Numbers for new rows of a companion, higher than all before them, also those of other commits than batches."""
+    first = work.tx.get(NEXT + companion.lower())
+    if first is None:
+        highest = work.table(companion).scalar(f"MAX({column})")
+        first = 0 if highest is None else highest + 1
+    work.tx.put(NEXT + companion.lower(), first + count)
+    return pa.array(range(first, first + count), pa.int64())
 
 
 def batch_values(grouped: Grouped, plan: AggregatePlan) -> pa.Table:
@@ -33,10 +43,11 @@ def batch_values(grouped: Grouped, plan: AggregatePlan) -> pa.Table:
     return with_one_group(rows.sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")]), plan)
 
 
-def keep(values: WriteTable, plan: AggregatePlan, batch: pa.Table, groups: pa.Table, batch_id: int) -> None:
+def keep(work: Work, plan: AggregatePlan, batch: pa.Table, groups: pa.Table) -> None:
     """Add a batch's values under the numbers of their groups; `groups` has keys and numbers, and values of a group
     that is not there came too late."""
     assert plan.kept is not None
+    values = work.table(plan.kept.companion)
     found = positions(batch.select(list(key_columns(plan))), groups)
     columns = {GROUP_ID: groups[GROUP_ID].take(found)}
     columns |= {name: batch[name] for name in plan.kept.arguments}
@@ -46,8 +57,7 @@ def keep(values: WriteTable, plan: AggregatePlan, batch: pa.Table, groups: pa.Ta
     if NUMBER not in values.schema:
         _add_new(values, rows)
         return
-    numbers = pa.array(range(batch_id * ROWS_MAX, batch_id * ROWS_MAX + rows.num_rows), pa.int64())
-    rows = rows.append_column(NUMBER, numbers)
+    rows = rows.append_column(NUMBER, free_numbers(work, plan.kept.companion, NUMBER, rows.num_rows))
     values.insert(rows.select(list(values.schema.names)).cast(values.schema.arrow()))
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.contracts.sink import Mark
 from millpond.plan.model import Step, StepKind
 from millpond.runtime.aggregates import grouping
 from millpond.runtime.aggregates.grouping import Folded, fold
 from millpond.runtime.aggregates.outputs import emitted, keys, outputs
 from millpond.runtime.flows import late
-from millpond.runtime.flows.batch_run import BatchRun
-from millpond.runtime.flows.staging import stage_rows
+from millpond.runtime.flows.batch_run import BatchRun, Output
+from millpond.runtime.flows.staging import emit
 
 
 def keep_table(run: BatchRun, step: Step) -> None:
@@ -73,21 +72,18 @@ def rows_to_tell(run: BatchRun, step: Step) -> pa.Table | None:
     return rows
 
 
-def stage(run: BatchRun, step: Step, rows: pa.Table | None, mark: Mark) -> None:
-    """Hand rows to the statement's sink."""
-    if rows is None or not rows.num_rows:
-        return
-    staged = stage_rows(run.work, step.target, rows, mark)
-    if staged is not None:
-        run.staged.append({"sink": step.target, "staged": staged})
+def emit_groups(run: BatchRun, step: Step, rows: pa.Table | None) -> None:
+    """Groups for the statement's sink."""
+    if rows is not None and rows.num_rows:
+        emit(run, step, Output(step.target, rows, run.mark(step)))
 
 
-def tell_closed(run: BatchRun, step: Step, mark: Mark) -> bool:
+def tell_closed(run: BatchRun, step: Step) -> bool:
     """Close windows without a batch, when the watermark has gone on by itself; whether there were any."""
     if step.kind is not StepKind.SINK:
         return close(run, step)
     rows = _closed_rows(run, step)
-    stage(run, step, rows, mark)
+    emit_groups(run, step, rows)
     return rows is not None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,12 @@ class MeasuredSink:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self.meter = Meter()
-        self.takes_arrow = sink.takes_arrow
+        self.takes_arrow, self.marks_rows = sink.takes_arrow, sink.marks_rows
 
     def require(self, spark: Callable[[], SparkSession]) -> None:
         self._sink.require(spark)
 
-    def prepare(self, rows: pa.Table) -> Sequence[pa.Table]:
+    def prepare(self, rows: pa.Table) -> pa.Table:
         return self._sink.prepare(rows)
 
     def stage(self, rows: Any, mark: Mark) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from millpond.plan.model import Step
 from millpond.runtime.flows.aside import put_aside
 from millpond.runtime.flows.batch import Batch
 from millpond.runtime.flows.batch_run import BatchRun
+from millpond.runtime.flows.staging import drop_outputs
 from millpond.runtime.flows.steps import run_step
 from millpond.runtime.spark.errors import translate
 
@@ -54,9 +55,7 @@ def _search(run: BatchRun, step: Step, rows: pa.Table, positions: list[int], gui
 
 def _attempt(run: BatchRun, step: Step, rows: pa.Table, *, keep: bool) -> MillpondError | None:
     """Run the statement on some rows; what it did is undone unless it is to be kept."""
-    savepoint = run.work.tx.savepoint()
-    changed = set(run.work.changed)
-    staged = len(run.staged)
+    savepoint, outputs = run.work.savepoint(), len(run.outputs)
     batch = Batch.of(run.batch.id, rows, run.batch.bad)
     part = replace(run, batch=batch)
     try:
@@ -67,7 +66,6 @@ def _attempt(run: BatchRun, step: Step, rows: pa.Table, *, keep: bool) -> Millpo
         if not isinstance(failure, FlowError | TableError) or failure.code not in BLAMED or keep:
             raise failure from error
     if not keep or failure is not None:
-        run.work.tx.rollback_to(savepoint)
-        run.work.changed = changed
-        del run.staged[staged:]
+        run.work.rollback_to(savepoint)
+        drop_outputs(run, outputs)
     return failure

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from millpond.contracts.sink import Mark
 from millpond.faults import reach
 from millpond.plan.model import FlowPlan, StepKind
 from millpond.relational.memory import Memory
@@ -18,8 +17,9 @@ from millpond.runtime.dead_letters import Letters
 from millpond.runtime.flows.batch import Batch
 from millpond.runtime.flows.batch_run import BatchRun
 from millpond.runtime.flows.idle import windowed
+from millpond.runtime.flows.staging import stage_outputs
 from millpond.runtime.flows.statements import Statements
-from millpond.runtime.flows.waiting import RELEASED, SINCE
+from millpond.runtime.flows.waiting import BESIDE, RELEASED
 from millpond.runtime.flows.watermark import Reached
 from millpond.runtime.flows.work import Work
 from millpond.runtime.keeping.ledger import FlowEntry, flow_entry, flow_key
@@ -71,11 +71,12 @@ class Commits:
         with self._context.store.begin(locks=self.locks) as tx:
             work = Work(self._context, tx, self._views("mp_idle"), self._memory)
             batch = Batch.of(entry.batch, pa.table({}), pa.table({}))
-            run = BatchRun(self._plan, batch, work, self.letters(), Reached(entry.watermark, reached))
-            marks = [Mark(f"{self._plan.id}-idle-{reached}", entry.batch, s.index) for s in windowed(self._plan)]
-            closed = [tell_closed(run, s, m) for s, m in zip(windowed(self._plan), marks, strict=True)]
+            watermark = Reached(entry.watermark, reached)
+            run = BatchRun(self._plan, batch, work, self.letters(), watermark, part=f"idle-{reached}")
+            closed = [tell_closed(run, step) for step in windowed(self._plan)]
             if not any(closed):
                 return
+            stage_outputs(run)
             staged = settle(work, self._plan.id, replace(entry, sinks=tuple(run.staged), watermark=reached))
             tx.commit()
         publish(self._context, staged)
@@ -87,14 +88,13 @@ class Commits:
         outputs: Staged = []
         with store.begin(locks=self.locks) as tx:
             work = Work(self._context, tx, self._views("mp_waited"), self._memory)
-            plan = replace(self._plan, id=f"{self._plan.id}-released-{number}")
             for step in self._plan.steps:
                 if step.waiting:
-                    held = work.table(step.waiting).to_arrow().slice(0, 0).drop_columns([SINCE])
+                    held = work.table(step.waiting).to_arrow().slice(0, 0).drop_columns([c.name for c in BESIDE])
                     batch = Batch.of(entry.batch, held, pa.table({}))
                     watermark = Reached(entry.watermark, entry.watermark)
-                    run = BatchRun(plan, batch, work, self.letters(), watermark, outputs)
-                    self._statements.run_steps(run, (step,))
+                    run = BatchRun(self._plan, batch, work, self.letters(), watermark, outputs)
+                    self._statements.run_steps(replace(run, part=f"released-{number}"), (step,))
             tx.put(RELEASED + self._plan.id, number + 1)
             staged = settle(work, self._plan.id, replace(entry, sinks=tuple(outputs)))
             tx.commit()

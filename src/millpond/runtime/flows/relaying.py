@@ -5,12 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.contracts.sink import Mark
 from millpond.plan.model import Step, StreamJoin
 from millpond.runtime.flows.aside import put_aside
-from millpond.runtime.flows.batch_run import BatchRun
+from millpond.runtime.flows.batch_run import BatchRun, Output
 from millpond.runtime.flows.late import LATE
-from millpond.runtime.flows.staging import stage_rows
+from millpond.runtime.flows.staging import emit
 from millpond.runtime.flows.watermark import as_scalar, at
 from millpond.schema import TIMESTAMP
 
@@ -29,9 +28,7 @@ def relay(run: BatchRun, step: Step) -> None:
     if time is not None:
         arrow = rows if isinstance(rows, pa.Table) else rows.toArrow()
         rows = _on_time(run, step, arrow, time, _reached(run, id_, join))
-    staged = stage_rows(run.work, step.target, rows, Mark(run.flow.id, run.batch.id, step.index))
-    if staged is not None:
-        run.staged.append({"sink": step.target, "staged": staged})
+    emit(run, step, Output(step.target, rows, run.mark(step)))
 
 
 def _reached(run: BatchRun, id_: str, join: StreamJoin) -> int | None:

@@ -13,6 +13,7 @@ from millpond.runtime.flows.batch_run import BatchRun
 from millpond.runtime.flows.blame import BREAKS_RULE, run_without_the_guilty
 from millpond.runtime.flows.groups import Groups
 from millpond.runtime.flows.interruption import UNREACHABLE
+from millpond.runtime.flows.staging import drop_outputs, stage_outputs
 from millpond.runtime.flows.steps import run_step
 from millpond.runtime.flows.waiting import hold_back
 from millpond.runtime.spark.errors import translate
@@ -51,7 +52,7 @@ class Statements:
 
     def _run_guarded(self, run: BatchRun, step: Step) -> None:
         """One statement; its failing rows are put aside where that is asked for."""
-        savepoint = run.work.tx.savepoint()
+        savepoint = run.work.savepoint()
         try:
             run_step(run, step)
         except Exception as error:
@@ -59,8 +60,13 @@ class Statements:
             stays = step.options.get("on.error") != "dead-letter" and failure.code not in BREAKS_RULE
             if stays or failure.code in UNREACHABLE:
                 raise failure from error
-            run.work.tx.rollback_to(savepoint)
+            run.work.rollback_to(savepoint)
+            drop_outputs(run)
             run_without_the_guilty(run, step, failure)
+        try:
+            stage_outputs(run)
+        except Exception as error:
+            raise translate(error, step.place, run.work.memory.several) from error
 
     def tell_skipped(self) -> None:
         """Warn of the events for which statements were skipped because a table was not there."""

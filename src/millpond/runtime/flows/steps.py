@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from millpond.contracts.sink import Mark
 from millpond.contracts.source import IDENTITY, ORDER_MAJOR, ORDER_MINOR
 from millpond.plan.model import Step, StepKind
 from millpond.plan.stream_order import ORDER, carry_order
 from millpond.plan.upserts import matches_by_key
-from millpond.runtime.aggregates.telling import keep_table, rows_to_tell, stage
+from millpond.runtime.aggregates.telling import emit_groups, keep_table, rows_to_tell
 from millpond.runtime.changing.folding import apply_change
 from millpond.runtime.changing.latest import KEEP, key_values, last_of_keys, last_that_stay, with_keep
 from millpond.runtime.changing.matching import apply_rows, take_apart
@@ -23,7 +22,7 @@ from millpond.runtime.flows.batch_run import BatchRun
 from millpond.runtime.flows.fitting import fitted
 from millpond.runtime.flows.rejecting import misfits, reject, to_letters, true_positions, without
 from millpond.runtime.flows.relaying import relay
-from millpond.runtime.flows.staging import stage_rows
+from millpond.runtime.flows.staging import emit_query
 from millpond.runtime.spark.access import Relation
 from millpond.runtime.spark.evaluate import constant
 from millpond.runtime.spark.lookups import Lookups
@@ -43,13 +42,10 @@ def run_step(run: BatchRun, step: Step) -> None:
 
 
 def _sink(run: BatchRun, step: Step) -> None:
-    mark = Mark(run.flow.id, run.batch.id, step.index)
     if step.aggregate is not None:
-        stage(run, step, rows_to_tell(run, step), mark)
-        return
-    staged = stage_rows(run.work, step.target, run.work.result(step.query, run.batch.relation), mark)
-    if staged is not None:
-        run.staged.append({"sink": step.target, "staged": staged})
+        emit_groups(run, step, rows_to_tell(run, step))
+    else:
+        emit_query(run, step)
 
 
 def _insert(run: BatchRun, step: Step) -> None:

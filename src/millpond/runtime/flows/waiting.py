@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
+from millpond.contracts.source import DELETED, IDENTITY, ORDER_MAJOR, ORDER_MINOR
 from millpond.contracts.table import Store, TableSpec
 from millpond.plan.missing import Wait, waits_of
 from millpond.plan.model import FlowPlan, Step
@@ -20,8 +20,10 @@ from millpond.runtime.flows.batch import Batch
 from millpond.runtime.flows.batch_run import BatchRun
 from millpond.schema import Column, Schema
 
-# Since when an event waits, in microseconds since the epoch: it must mean the same after a restart.
-SINCE = "__since"
+# Since when an event waits, in microseconds since the epoch: it must mean the same after a restart. And the batch in
+# which it came, by which its rows are marked whenever they go out.
+SINCE, ARRIVED = "__since", "__batch"
+BESIDE = (Column(SINCE, pa.int64()), Column(ARRIVED, pa.int64()))
 # How often it is asked whether a row has come.
 LOOK_S = 0.2
 # Numbers the commits that only released waiting events, so that their sinks' files have names of their own.
@@ -29,8 +31,9 @@ RELEASED = "released:"
 
 
 def waiting_spec(step: Step, batch: Schema) -> TableSpec:
-    """The table that holds back a statement's events."""
-    return TableSpec(step.waiting, Schema((*batch.columns, Column(SINCE, pa.int64()))), hidden=True)
+    """The table that holds back a statement's events; messages that delete give no event."""
+    columns = (c for c in batch.columns if c.name not in (DELETED, IDENTITY))
+    return TableSpec(step.waiting, Schema((*columns, *BESIDE)), hidden=True)
 
 
 def now_us() -> int:
@@ -44,18 +47,21 @@ def hold_back(run: BatchRun, step: Step) -> BatchRun:
     now = now_us()
     arrived = run.batch.to_arrow()
     arrived = arrived.append_column(SINCE, pa.array([now] * arrived.num_rows, pa.int64()))
-    schema = held.schema.arrow()
-    events = pa.concat_tables([held.to_arrow(), arrived.select(schema.names).cast(schema)])
+    arrived = arrived.append_column(ARRIVED, pa.array([run.batch.id] * arrived.num_rows, pa.int64()))
+    schema, before = held.schema.arrow(), held.to_arrow()
+    events = pa.concat_tables([before, arrived.select(schema.names).cast(schema)])
     events = events.sort_by([(name, "ascending") for name in ORDER])
     waits = _must_wait(run, step, events, now) if events.num_rows else np.empty(0, dtype=bool)
     held.replace(events.filter(pa.array(waits)))
-    ready = events.filter(pa.array(~waits)).drop_columns([SINCE])
-    return replace(run, batch=Batch.of(run.batch.id, ready, run.batch.bad))
+    ready = events.filter(pa.array(~waits)).drop_columns([c.name for c in BESIDE])
+    places = zip(*(before[name].to_pylist() for name in ORDER), strict=True)
+    batches = dict(zip(places, before[ARRIVED].to_pylist(), strict=True))
+    return replace(run, batch=Batch.of(run.batch.id, ready, run.batch.bad), arrived=batches)
 
 
 def _must_wait(run: BatchRun, step: Step, events: pa.Table, now: int) -> np.ndarray:
     """For each event whether some join finds no row for it yet, within that join's time and bound."""
-    asked = events.drop_columns([SINCE])
+    asked = events.drop_columns([c.name for c in BESIDE])
     order = list(zip(events[ORDER_MAJOR].to_pylist(), events[ORDER_MINOR].to_pylist(), strict=True))
     since = events[SINCE].to_numpy()
     result = np.zeros(events.num_rows, dtype=bool)

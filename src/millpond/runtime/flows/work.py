@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +34,17 @@ from millpond.sql.correlation import far_column
 ROWS_AT_ONCE = 200_000
 
 
+@dataclass(frozen=True)
+class Savepoint:
+    """How far a work was; see `Work.savepoint`."""
+
+    tx: Any
+    changed: frozenset[str]
+    refreshed: frozenset[str]
+    dirty: frozenset[str]
+    stale: frozenset[str]
+
+
 class Work:
     """Used by one thread, for one transaction. Views over tables are refreshed before something reads them."""
 
@@ -59,6 +71,16 @@ class Work:
 
     def table(self, name: str) -> WriteTable:
         return self.tx.table(name)
+
+    def savepoint(self) -> Savepoint:
+        """A point that `rollback_to` goes back to: the transaction's, and which views are up to date."""
+        sets = (self.changed, self.refreshed, self._dirty, self._stale)
+        return Savepoint(self.tx.savepoint(), *(frozenset(names) for names in sets))
+
+    def rollback_to(self, point: Savepoint) -> None:
+        self.tx.rollback_to(point.tx)
+        self.changed, self.refreshed = set(point.changed), set(point.refreshed)
+        self._dirty, self._stale = set(point.dirty), set(point.stale)
 
     def mark_changed(self, name: str) -> None:
         """A table of this transaction was changed: views over it must be refreshed before they are read."""

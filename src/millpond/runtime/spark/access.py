@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
@@ -47,10 +47,6 @@ class Exchange:
         if rows.num_rows <= ROWS_DIRECT_MAX:
             return arrow_frame(session, rows)
         return session.read.parquet(f"file://{self._passing_file(rows)}")
-
-    def parts(self, session: SparkSession, parts: Sequence[pa.Table]) -> DataFrame:
-        """The same, of several parts: each is a file of one row group, which Spark never takes apart."""
-        return session.read.parquet(*(f"file://{self._passing_file(part)}" for part in parts))
 
     def _passing_file(self, rows: pa.Table) -> Path:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -117,10 +113,6 @@ class Views:
         if relation.num_rows > ROWS_DIRECT_MAX:
             return self._exchange.rows(self.session, relation)
         return arrow_frame(self.session, relation).coalesce(1)
-
-    def in_parts(self, parts: Sequence[pa.Table]) -> DataFrame:
-        """Rows of the driver in several pieces, each of which keeps its order."""
-        return self._exchange.parts(self.session, parts)
 
     def _name(self, name: str) -> str:
         return f"{self._prefix}_{_plain(name.lower())}"

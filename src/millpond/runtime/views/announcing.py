@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pyarrow as pa
@@ -10,8 +9,10 @@ import pyarrow as pa
 from millpond.contracts.sink import Mark
 from millpond.contracts.table import Change
 from millpond.plan.model import ChangesPlan
+from millpond.plan.sources import short_hash
 from millpond.runtime.context import Context
-from millpond.runtime.flows.staging import stage_rows
+from millpond.runtime.flows.batch_run import Output
+from millpond.runtime.flows.staging import stage
 from millpond.runtime.flows.work import Work
 from millpond.runtime.keeping.ledger import CHANGES
 from millpond.runtime.spark.errors import translate
@@ -30,9 +31,12 @@ def announce(work: Work, writer: str) -> Staged:
     for plan in work.context.plan.changes:
         if plan.table.lower() in work.context.held:
             continue
-        staged = _stage(work, plan)
+        key = f"{CHANGES}{plan.id}:{writer}"
+        # What is not committed does not count: a transaction that runs again after a crash gets the same number.
+        number = (work.context.store.get(key) or {}).get("number", -1) + 1
+        staged = _stage(work, plan, Mark(f"changes-{plan.id}-{short_hash(writer)}", number, plan.step.index))
         if staged:
-            work.tx.put(f"{CHANGES}{plan.id}:{writer}", {"sinks": staged})
+            work.tx.put(key, {"sinks": staged, "number": number})
             told += staged
     return told
 
@@ -43,7 +47,7 @@ def publish(context: Context, staged: Staged) -> None:
         context.sinks[entry["sink"]].publish(entry["staged"])
 
 
-def _stage(work: Work, plan: ChangesPlan) -> Staged:
+def _stage(work: Work, plan: ChangesPlan, mark: Mark) -> Staged:
     rows = _rows(work, plan)
     if not rows.num_rows:
         return []
@@ -51,9 +55,7 @@ def _stage(work: Work, plan: ChangesPlan) -> Staged:
     work.lookups = None
     try:
         found = work.result(plan.step.query, rows)
-        # Transactions of several threads may tell at the same time: only a time makes their outputs' names differ.
-        mark = Mark(f"changes-{plan.id}", time.time_ns() // 1000, plan.step.index)
-        staged = stage_rows(work, plan.step.target, found, mark)
+        staged = stage(work, Output(plan.step.target, found, mark))
     except Exception as error:
         raise translate(error, plan.step.place) from error
     return [] if staged is None else [{"sink": plan.step.target, "staged": staged}]
