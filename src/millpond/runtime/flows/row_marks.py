@@ -19,8 +19,8 @@ from sqlglot import exp
 from millpond.contracts.sink import BATCH, ROW
 from millpond.plan.functions import function_name
 from millpond.plan.generators import EXPLODING, INLINING
+from millpond.plan.stream_order import ORDER
 from millpond.rendering import json_lines
-from millpond.runtime.spark.relations import ORDER
 
 MULTIPLYING = (*EXPLODING, *INLINING, "stack", "json_tuple")
 Place = tuple[int, int]
