@@ -41,6 +41,13 @@ class Given:
     def committed(self, batch_id: int) -> None:
         return None
 
+    @property
+    def given(self) -> Given:
+        return self
+
+    def verify(self, batch_id: int) -> None:
+        """What a batch consists of is known to the test alone."""
+
 
 class Stepper:
     """Feeds the first flow of an app; `restart` leaves everything that is only in memory behind. `large`: batches stay
