@@ -10,7 +10,11 @@ import pytest
 
 import millpond as mp
 from millpond.cli.main import main
+from millpond.contracts.table import TableSpec
 from millpond.errors import MillpondError
+from millpond.runtime.keeping.state import STORE
+from millpond.schema import Schema
+from millpond.tables.store import open_store
 
 pytestmark = pytest.mark.spark
 
@@ -148,6 +152,49 @@ def test_a_condition_that_is_wrong_is_told(make: Any) -> None:
     app.run_once()
     with pytest.raises(MillpondError, match="MP202"):
         app.replay_dead_letters("nothing = 1")
+
+
+LATE = """
+CREATE STREAM events (id INT, ts TIMESTAMP, WATERMARK FOR ts AS ts) FROM 'memory://events';
+CREATE TABLE minutes AS SELECT window_start, COUNT(*) AS n FROM events GROUP BY TUMBLING(ts, INTERVAL 1 MINUTE)
+  WITH ('late.rows' = 'dead-letter');
+CREATE TABLE ids (id INT NOT NULL);
+CREATE TABLE hours AS SELECT window_start, COUNT(*) AS n FROM events GROUP BY TUMBLING(ts, INTERVAL 1 HOUR);
+INSERT INTO ids SELECT CAST(nullif(id, 1) AS INT) FROM events;
+"""
+
+
+def test_a_letter_names_the_statement_that_refused_it_and_is_sent_through_that_one_only(
+    tmp_path: Path, spark: Any
+) -> None:
+    (tmp_path / "app.sql").write_text(LATE)
+    with mp.App(tmp_path / "app.sql", state=tmp_path / "state", spark=spark) as app:
+        feed = app.feed("memory://events")
+        feed.send([{"id": 9, "ts": "2026-01-01T12:00:00Z"}])
+        wait_for(lambda: len(app.table("ids")) == 1)
+        feed.send([{"id": 1, "ts": "2026-01-01T10:00:00Z"}])
+        wait_for(lambda: len(app.table("dead_letters")) == 3)
+        asked = "SELECT flow, statement, line, code, CAST(raw AS STRING) AS raw FROM dead_letters ORDER BY statement"
+        found = [tuple(row.values())[:4] for row in app.query(asked).rows()]
+        assert found == [("events", 1, 3, "MP706"), ("events", 2, 6, "MP706"), ("events", 3, 7, "MP401")]
+        app.execute("UPDATE dead_letters SET raw = CAST(replace(CAST(raw AS STRING), 'T10', 'T12') AS BINARY)")
+        assert app.replay_dead_letters("statement = 2").sent == 1
+        assert column(app, "hours", "n") == [2]
+        assert column(app, "minutes", "n") == [1]
+        assert column(app, "dead_letters", "statement") == [1, 3]
+
+
+def test_a_state_whose_letters_name_no_statement_keeps_them(make: Any, tmp_path: Path) -> None:
+    first = make()
+    first.run_once()
+    first.stop()
+    store = open_store(tmp_path / "state" / STORE)
+    old = Schema(tuple(c for c in store.table("dead_letters").schema if c.name not in ("statement", "line")))
+    store.reshape([(TableSpec("dead_letters", old), store.table("dead_letters").to_arrow().select(old.names))], {})
+    store.close()
+    again = make()
+    assert letters(again) == CODES
+    assert column(again, "dead_letters", "statement") == [None] * 3
 
 
 BLAMED = """

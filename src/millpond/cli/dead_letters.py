@@ -47,7 +47,7 @@ def run(arguments: Arguments) -> int:
         return _replay(arguments)
     if arguments.repair is not None:
         raise OptionError("MP310", "--repair is for replay.", hint="Write: millpond dead-letters replay FILE ...")
-    letters = f"SELECT source, flow, code, at FROM dead_letters{_condition(arguments.where)}"
+    letters = f"SELECT source, flow, statement, line, code, at FROM dead_letters{_condition(arguments.where)}"
     write_result(_counts(answer(letters, find_state(arguments.state, arguments.file))), Form(arguments.format))
     return 0
 
@@ -57,11 +57,11 @@ def _condition(where: str | None) -> str:
 
 
 def _counts(letters: pa.Table) -> pa.Table:
-    """One row for each source, flow and code."""
-    groups = letters.group_by(["source", "flow", "code"], use_threads=False)
-    found = groups.aggregate([("at", "count"), ("at", "min"), ("at", "max")])
-    named = found.rename_columns(["source", "flow", "code", "letters", "first", "last"])
-    return named.sort_by([(name, "ascending") for name in ("source", "flow", "code")])
+    """One row for each source, flow, statement and code."""
+    by = ["source", "flow", "statement", "line", "code"]
+    found = letters.group_by(by, use_threads=False).aggregate([("at", "count"), ("at", "min"), ("at", "max")])
+    named = found.rename_columns([*by, "letters", "first", "last"])
+    return named.sort_by([(name, "ascending") for name in by])
 
 
 def _replay(arguments: Arguments) -> int:

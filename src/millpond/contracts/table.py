@@ -293,6 +293,11 @@ class Store(Protocol):
     def drop(self, name: str) -> None:
         """Remove a table and its rows; nothing if there is none."""
 
+    def reshape(self, tables: Sequence[tuple[TableSpec, pa.Table]], puts: Mapping[str, Any]) -> None:
+        """Give tables that are there other columns: each becomes what its definition says, with these rows, and all of
+        them and the values in one commit. Called while no transaction is open. Not for a backend that keeps its rows
+        outside of the store."""
+
     def table(self, name: str) -> Table:
         """By name, in any case; KeyError if there is none."""
 

@@ -13,6 +13,8 @@ DEAD_LETTERS = Schema.of(
     [
         Column("at", TIMESTAMP),
         Column("flow", pa.string()),
+        Column("statement", pa.int32()),
+        Column("line", pa.int32()),
         Column("source", pa.string()),
         Column("partition", pa.string()),
         Column("position", pa.string()),

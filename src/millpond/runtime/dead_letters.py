@@ -33,10 +33,14 @@ class Letters:
     rows_max: int
     flow_id: str = ""
     statement: str = ALL_STATEMENTS
+    # What refused the record: the statement's number in its flow, as `explain` counts them, and its line in the file.
+    number: int | None = None
+    line: int | None = None
 
     def of(self, flow: FlowPlan, step: Step) -> Letters:
         """The letters of one statement."""
-        return replace(self, statement=statement_id(flow, step))
+        number = 1 + sum(other.index < step.index for other in flow.steps)
+        return replace(self, statement=statement_id(flow, step), number=number, line=step.place.line)
 
     def without_record(self) -> Letters:
         """Letters that tell of a row which is no record of the source, or only a part of what came of one."""
@@ -61,6 +65,8 @@ class Letters:
             {
                 "at": [now] * rows.num_rows,
                 "flow": [self.flow] * rows.num_rows,
+                "statement": [self.number] * rows.num_rows,
+                "line": [self.line] * rows.num_rows,
                 "source": [self.source] * rows.num_rows,
                 "partition": _texts(rows, "_partition", "_source"),
                 "position": _texts(rows, "_offset", ORDER_MINOR),

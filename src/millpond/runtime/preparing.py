@@ -41,6 +41,7 @@ from millpond.runtime.flows.waiting import waiting_spec
 from millpond.runtime.flows.work import Work
 from millpond.runtime.keeping.editing import Change, difference, statements_of
 from millpond.runtime.keeping.ledger import DEFINITION, LOAD, STATEMENTS, VIEW, Definition, forget_table
+from millpond.runtime.keeping.reshaping import ensure_columns
 from millpond.runtime.spark.access import Views, arrow_frame
 from millpond.runtime.spark.errors import too_far, translate
 from millpond.runtime.spark.relations import spark_text, tables_of
@@ -62,7 +63,7 @@ class Preparation:
 
     def prepare(self) -> None:
         """Make what is missing; MP806 when the file was changed so that rows would be lost, and nobody accepted it."""
-        self._context.store.create(DEAD_LETTERS_SPEC)
+        ensure_columns(self._context.store, DEAD_LETTERS_SPEC)
         self._edit()
         for table in self._context.plan.tables:
             if table.kind is TableKind.SYSTEM:

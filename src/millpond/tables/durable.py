@@ -191,6 +191,13 @@ class Folder:
         if made := header.get("create"):
             state.tables[made["id"]] = rows_of(spec_from_json(made["spec"]), self._clock, self.path)
             state.next_table = made["id"] + 1
+        for step in header.get("reshape", ()):
+            made = step["create"]
+            state.tables[made["id"]] = rows_of(spec_from_json(made["spec"]), self._clock, self.path)
+            state.next_table = made["id"] + 1
+            old = state.tables.pop(step["drop"])
+            old.drop()
+            old.close()
         if made := header.get("define"):
             state.tables[made["id"]].define(spec_from_json(made["spec"]))
         if "drop" in header:

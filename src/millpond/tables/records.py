@@ -71,6 +71,17 @@ def replayed(version: Base, gone: Blob, added: Blob) -> Draft:
     return draft
 
 
+def draft_of(version: Base, rows: pa.Table) -> Draft:
+    """The draft that fills an empty table with rows of its columns."""
+    draft = Draft(version)
+    if rows.num_rows:
+        whole = rows.select(list(version.schema.names)).cast(version.schema.arrow()).combine_chunks()
+        batch = whole.to_batches()[0]
+        keys = key_columns(version.schema, batch) if version.schema.key else None
+        draft.change(np.empty(0, dtype=np.int64), batch, keys)
+    return draft
+
+
 def _gone_rows(version: Base, gone: pa.RecordBatch) -> Ids:
     if not version.schema.key:
         ranks: Ids = gone.column(0).to_numpy()

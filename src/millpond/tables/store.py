@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from millpond import registry
 from millpond.contracts.table import BackendPlugin, Ending, Fallback, TableSpec, Transaction
 from millpond.errors import Problem, StateError, TableError
@@ -19,7 +21,7 @@ from millpond.tables.draft import Base, Draft
 from millpond.tables.durable import Folder, Recovered, TableState
 from millpond.tables.live import LiveTable
 from millpond.tables.memory import Clock
-from millpond.tables.records import encode_change, spec_as_json
+from millpond.tables.records import draft_of, encode_change, spec_as_json
 from millpond.tables.rows import Beside, Prepared, TableRows, Urgency
 from millpond.tables.transaction import TableTransaction
 from millpond.tables.uninterrupted import uninterrupted
@@ -92,6 +94,31 @@ class TableStore:
                 self.published = {i: v for i, v in self.published.items() if i != table.id}
         finally:
             table.release()
+
+    def reshape(self, tables: Sequence[tuple[TableSpec, pa.Table]], puts: Mapping[str, Any]) -> None:
+        with self._commit_lock, uninterrupted():
+            folder = self._folder.path if self._folder is not None else None
+            made = [
+                self._live(self._next_table + i, rows_of(spec, self.clock, folder))
+                for i, (spec, _) in enumerate(tables)
+            ]
+            filled = [(t, draft_of(t.rows.current, rows)) for t, (_, rows) in zip(made, tables, strict=True)]
+            prepared = [(table, table.prepare(draft)) for table, draft in filled if draft.touched]
+            changes, blobs = self._encoded(prepared)
+            old = [self._by_name[table.name.lower()] for table in made]
+            steps = [
+                {"create": {"id": new.id, "spec": spec_as_json(new.spec)}, "drop": before.id}
+                for new, before in zip(made, old, strict=True)
+            ]
+            now = self.clock()
+            self._append({"reshape": steps, "changes": changes, "puts": dict(puts), "at": now}, blobs)
+            self._next_table += len(made)
+            gone = {table.id for table in old}
+            self.published = {i: v for i, v in self.published.items() if i not in gone}
+            for before, table in zip(old, made, strict=True):
+                before.rows.drop()
+                self._add(table)
+            self._publish(prepared, puts, now)
 
     def table(self, name: str) -> LiveTable:
         return self._by_name[name.lower()]
