@@ -88,6 +88,18 @@ OF_ROW = [
     Part("t.w + c.g", lambda e, r: plus(r["w"], e["g"])),
     Part("CASE WHEN t.w > c.v THEN t.w ELSE c.v END", lambda e, r: r["w"] if more(r["w"], e["v"]) else e["v"]),
 ]
+OF_CONFLICT = [
+    Part("excluded.v", lambda new, r: new["v"]),
+    Part("excluded.w + 1", lambda new, r: new["w"] + 1),
+    Part("t.v + excluded.v", lambda new, r: plus(r["v"], new["v"])),
+    Part("coalesce(v, 0) + w", lambda new, r: (r["v"] or 0) + r["w"]),
+    Part("t.g", lambda new, r: r["g"]),
+]
+ON_CONFLICT = [
+    Part("TRUE", lambda new, r: True),
+    Part("t.v > excluded.v", lambda new, r: more(r["v"], new["v"])),
+    Part("(g IS NULL OR t.w < 9)", lambda new, r: r["g"] is None or more(9, r["w"])),
+]
 NO_ROW: Row = {"id": None, "v": None, "w": None, "g": None}
 
 
@@ -105,6 +117,7 @@ class Draw:
             self.insert, self.insert_some, self.upsert_some, self.upsert_by_key, self.update, self.update, self.delete,
             self.delete, self.insert_new, self.insert_joined, self.insert_beside, self.update_joined, self.pairs,
             self.update_others, self.delete_others, self.insert_few, self.upsert_on, self.divide, self.pairs,
+            self.merge, self.merge, self.merge_others, self.conflict, self.conflict,
         ]  # fmt: skip
         return [self.one(kinds)() for _ in range(count)]
 
@@ -286,6 +299,54 @@ class Draw:
                 if e["id"] is None or (e["id"],) in world.t:
                     raise Refused
                 world.put("t", {"id": e["id"], "v": e["v"], "w": 2, "g": e["g"]})
+
+        return Change(sql, apply)
+
+    def merge(self, by: str = "id") -> Change:
+        goes, stays, sets = self.one(ON_EVENT[1:]), self.one(ON_ROW), self._sets(self.one([1, 2]))
+        changes, adds, value = self.one(ON_ROW), self.one(ON_EVENT), self.one(OF_EVENT)
+        text = ", ".join(f"{n} = {v.sql}" for n, v in sets.items())
+        sql = (
+            f"MERGE INTO t USING c ON c.{by} = t.{by} WHEN MATCHED AND {goes.sql} AND {stays.sql} THEN DELETE "
+            f"WHEN MATCHED AND {changes.sql} THEN UPDATE SET {text} "
+            f"WHEN NOT MATCHED AND {adds.sql} THEN INSERT (id, v, w, g) VALUES (c.id, {value.sql}, DEFAULT, c.g);"
+        )
+
+        def apply(world: World, e: Row) -> None:
+            met = [r for r in world.t.values() if same(r[by], e[by])]
+            gone = [r for r in met if goes.value(e, r) and stays.value(e, r)]
+            self._changing(world, e, [r for r in met if r not in gone and changes.value(e, r)], sets)
+            for row in gone:
+                del world.t[row["id"],]
+            if not met and adds.value(e, NO_ROW):
+                if (e["id"],) in world.t:
+                    raise Refused
+                world.put("t", {"id": e["id"], "v": value.value(e, NO_ROW), "w": 5, "g": e["g"]})
+
+        return Change(sql, apply)
+
+    def merge_others(self) -> Change:
+        return self.merge("g")
+
+    def conflict(self) -> Change:
+        value, when, names = self.one(OF_EVENT), self.one(ON_EVENT), self._random.sample(["v", "w", "g"], 2)
+        sets, where = {name: self.one(OF_CONFLICT) for name in names}, self.one(ON_CONFLICT)
+        does = self.one([True, True, False])
+        text = f"UPDATE SET {', '.join(f'{n} = {v.sql}' for n, v in sets.items())} WHERE {where.sql}"
+        sql = (
+            f"INSERT INTO t (id, v) SELECT c.id, {value.sql} FROM c WHERE {when.sql} "
+            f"ON CONFLICT (id) DO {text if does else 'NOTHING'};"
+        )
+
+        def apply(world: World, e: Row) -> None:
+            new = {**NEW, "id": e["id"], "v": value.value(e, NO_ROW)}
+            row = world.t.get((e["id"],))
+            if not when.value(e, NO_ROW):
+                return
+            if row is None:
+                world.put("t", new)
+            elif does and where.value(new, row):
+                world.put("t", {**row, **{n: v.value(new, row) for n, v in sets.items()}})
 
         return Change(sql, apply)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from millpond.plan.change_model import EVENT, Action, Branch, Effect
+from millpond.plan.merge_actions import conflicting, merging
 from millpond.plan.model import Step, StepKind
 from millpond.plan.own_reads import reading_insert
 from millpond.plan.row_parts import (
@@ -69,6 +70,8 @@ def _refuse(node: exp.Expr, parts: Parts) -> exp.Expr:
 
 def _insert(step: Step, schema: Schema) -> Action:
     """INSERT, and UPSERT by key."""
+    if step.conflict is not None:
+        return conflicting(step, schema, step.conflict)
     by_key = step.condition is None or matches_by_key(step.query, step.condition, step.columns, step.target, schema)
     if not by_key:
         raise NotByKey("ON compares something else than the key", reads_itself=reads_table(step.query, step.target))
@@ -86,4 +89,5 @@ BUILDERS: dict[StepKind, Callable[[Step, Schema], Action]] = {
     StepKind.UPSERT: _insert,
     StepKind.UPDATE: _change,
     StepKind.DELETE: _change,
+    StepKind.MERGE: merging,
 }

@@ -15,11 +15,12 @@ from millpond.schema import Schema
 from millpond.sql.conditions import all_of
 from millpond.sql.statements import Delete, Update
 
-CHANGING = (StepKind.INSERT, StepKind.UPSERT, StepKind.UPDATE, StepKind.DELETE)
+CHANGING = (StepKind.INSERT, StepKind.UPSERT, StepKind.UPDATE, StepKind.DELETE, StepKind.MERGE)
 
 
 def groups_of(flow: FlowPlan, tables: Mapping[str, TablePlan]) -> tuple[ChangeGroup, ...]:
-    """The groups of a flow. A statement alone needs none unless it reads its own target: it is exact as it is."""
+    """The groups of a flow. A statement alone needs none unless it reads its own target, as MERGE and ON CONFLICT
+    always do: it is exact as it is."""
     found = (group for part in _together(flow, tables) for group in _group(part, tables))
     return tuple(sorted(found, key=lambda group: group.writers[0].index))
 
@@ -50,7 +51,9 @@ def takes_batches(step: Step) -> bool:
 
 def _group(steps: list[Step], tables: Mapping[str, TablePlan]) -> Iterator[ChangeGroup]:
     writers = [_writer(step, tables[step.target.lower()].spec.schema) for step in steps]
-    if len(writers) > 1 or any(w.one_by_one or _reads_row_it_writes(w, s) for w, s in zip(writers, steps, strict=True)):
+    alone = any(step.branches or step.conflict is not None for step in steps)
+    alone = alone or any(w.one_by_one or _reads_row_it_writes(w, s) for w, s in zip(writers, steps, strict=True))
+    if len(writers) > 1 or alone:
         yield ChangeGroup(steps[0].target, tuple(writers))
 
 
@@ -61,12 +64,15 @@ def _reads_row_it_writes(writer: Writer, step: Step) -> bool:
 
 def _writer(step: Step, schema: Schema) -> Writer:
     if not schema.key:
-        reads = step.kind is StepKind.INSERT and reads_table(step.query, step.target)
+        reads = step.kind is StepKind.MERGE
+        reads = reads or (step.kind is StepKind.INSERT and reads_table(step.query, step.target))
         return Writer(step.index, None, "the table has no key", reads, _events(step))
     try:
         return Writer(step.index, action_of(step, schema))
     except NotByKey as refusal:
-        return Writer(step.index, None, str(refusal), refusal.reads_itself, _events(step))
+        # What one event has changed or added, the next one matches.
+        alone = refusal.reads_itself or step.kind is StepKind.MERGE
+        return Writer(step.index, None, str(refusal), alone, _events(step))
 
 
 def _events(step: Step) -> exp.Query | None:

@@ -108,14 +108,7 @@ def _starts_from_batch(select: exp.Select) -> bool:
     return not any(_has_batch(join.this) for join in joins) or (from_ is not None and _has_batch(from_.this))
 
 
-def _merges(plan: Plan) -> Iterator[tuple[Place, str]]:
-    for step in _steps(plan):
-        if step.branches or step.conflict is not None:
-            yield step.place, f"{'MERGE' if step.branches else 'ON CONFLICT'} driven by a stream"
-
-
 NOT_YET = (
-    NotYet("MERGE and ON CONFLICT driven by a stream", _merges),
     NotYet("some stream-stream joins", _stream_joins),
     NotYet("sources", _sources),
     NotYet("tables without a name over sources that are only followed", _loads),

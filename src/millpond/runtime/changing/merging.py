@@ -12,21 +12,22 @@ from sqlglot import exp
 from millpond.contracts.table import WriteTable
 from millpond.errors import TableError
 from millpond.plan.merge_model import EXCLUDED, MergeBranch, OnConflict
-from millpond.plan.model import BATCH, OneShot
+from millpond.plan.model import OneShot
 from millpond.relational.codes import group_codes
 from millpond.runtime.changing.row_sets import positions_among
 from millpond.runtime.changing.rows import ROW_NUMBER, numbered, swap_rows, with_columns
 from millpond.runtime.flows.work import Work
+from millpond.runtime.spark.access import Relation
 from millpond.schema import Schema, type_name
 from millpond.sql.nodes import Default
 from millpond.sql.parser import parse_expression
-from millpond.sql.statements import Merge, When
+from millpond.sql.statements import Merge, Statement, When
 
 TARGET = "__target__"
 
 
 @dataclass(frozen=True)
-class _Parts:
+class Merging:
     """A MERGE taken apart: the source as FROM, the table under its alias, and the outputs of its query."""
 
     source: exp.Select
@@ -36,8 +37,7 @@ class _Parts:
     outputs: tuple[exp.Expr, ...]
 
     @classmethod
-    def of(cls, shot: OneShot) -> _Parts:
-        statement, query = shot.statement, shot.query
+    def of(cls, statement: Statement, query: exp.Query | None) -> Merging:
         assert isinstance(statement, Merge)
         assert isinstance(query, exp.Select)
         alias = (statement.alias or statement.table).text
@@ -45,7 +45,7 @@ class _Parts:
         outputs = tuple(e.unalias() for e in source.expressions)
         source.set("joins", [j for j in source.args["joins"] if j.this.alias_or_name.lower() != alias.lower()])
         on = source.args.pop("where").this
-        return cls(source, exp.alias_(exp.to_table(BATCH), alias, table=True, quoted=True), alias, on, outputs)
+        return cls(source, exp.alias_(exp.to_table(TARGET), alias, table=True, quoted=True), alias, on, outputs)
 
     def holds(self, branch: MergeBranch, earlier: list[MergeBranch]) -> list[exp.Expr]:
         """That a branch is taken: its condition is true and none of those before it is."""
@@ -78,16 +78,24 @@ class _Parts:
 
 
 def merge(work: Work, shot: OneShot) -> int:
-    """Run a MERGE; returns the rows changed. MP412 where two rows of the source would change one of the table."""
+    """Run a MERGE without a stream; returns the rows changed."""
     statement = shot.statement
     assert isinstance(statement, Merge)
-    table = work.table(statement.table.text)
-    parts, rows = _Parts.of(shot), table.to_arrow()
+    return merge_rows(work, work.table(statement.table.text), Merging.of(statement, shot.query), shot.branches)
+
+
+def merge_rows(
+    work: Work, table: WriteTable, parts: Merging, branches: tuple[MergeBranch, ...], batch: Relation | None = None
+) -> int:
+    """Change a table as the source says; returns the rows changed. MP412 where two rows of the source would change one
+    of the table."""
+    rows = table.to_arrow()
     swapped: list[tuple[pa.ChunkedArray, pa.Table]] = []
     added: list[pa.Table] = []
-    for number, branch in enumerate(shot.branches):
-        earlier = [b for b in shot.branches[:number] if b.when is branch.when]
-        found = _found(work, parts, branch, parts.holds(branch, earlier), table.schema, rows)
+    for number, branch in enumerate(branches):
+        earlier = [b for b in branches[:number] if b.when is branch.when]
+        query = _query(parts, branch, parts.holds(branch, earlier), table.schema)
+        found = work.rows(query, batch, {TARGET: numbered(rows)})
         if branch.when is When.NOT_MATCHED:
             added.append(found)
         else:
@@ -97,16 +105,14 @@ def merge(work: Work, shot: OneShot) -> int:
     return _apply(table, rows, swapped, added)
 
 
-def _found(
-    work: Work, parts: _Parts, branch: MergeBranch, conditions: list[exp.Expr], schema: Schema, rows: pa.Table
-) -> pa.Table:
+def _query(parts: Merging, branch: MergeBranch, conditions: list[exp.Expr], schema: Schema) -> exp.Select:
     """What a branch applies to: numbers of the table's rows, and the new values."""
     values = [(name, parts.outputs[n]) for name, n in branch.values]
     if branch.when is When.NOT_MATCHED:
         # A column that is left out takes its default.
         values = [(name, value) for name, value in values if not isinstance(value, Default)]
     columns = [exp.alias_(_cast(schema, name, value), name, quoted=True) for name, value in values]
-    return work.rows(parts.query(branch.when, columns, conditions), numbered(rows))
+    return parts.query(branch.when, columns, conditions)
 
 
 def _cast(schema: Schema, name: str, value: exp.Expr) -> exp.Expr:

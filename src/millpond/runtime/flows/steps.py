@@ -18,6 +18,7 @@ from millpond.runtime.aggregates.telling import emit_groups, keep_table, rows_to
 from millpond.runtime.changing.folding import apply_change
 from millpond.runtime.changing.latest import KEEP, key_values, last_of_keys, last_that_stay, with_keep
 from millpond.runtime.changing.matching import apply_rows, take_apart
+from millpond.runtime.changing.merging import Merging, insert_or_change, merge_rows
 from millpond.runtime.flows.batch_run import BatchRun
 from millpond.runtime.flows.fitting import fitted
 from millpond.runtime.flows.rejecting import misfits, reject, to_letters, true_positions, without
@@ -54,7 +55,11 @@ def _insert(run: BatchRun, step: Step) -> None:
     rows = _rows_for_table(run, step, table.schema, with_defaults=replaced)
     if not rows.num_rows:
         return
-    changed = table.upsert(rows) if table.schema.key else table.insert(rows)
+    if step.conflict is not None:
+        one_by_one = (rows.slice(number, 1) for number in range(rows.num_rows))
+        changed = sum(insert_or_change(run.work, table, row, step.conflict) for row in one_by_one)
+    else:
+        changed = table.upsert(rows) if table.schema.key else table.insert(rows)
     if changed:
         run.work.mark_changed(step.target)
 
@@ -95,6 +100,16 @@ def _matched_rows(run: BatchRun, step: Step, schema: Schema, extra: tuple[str, .
 
 def _change(run: BatchRun, step: Step) -> None:
     if apply_change(run.work, step, run.batch.relation):
+        run.work.mark_changed(step.target)
+
+
+def _merge(run: BatchRun, step: Step) -> None:
+    """A MERGE that does not go by key."""
+    table = run.work.table(step.target)
+    assert step.statement is not None
+    statement = step.statement
+    parts = run.work.memory.once("merging", step.query, lambda: Merging.of(statement, step.query))
+    if merge_rows(run.work, table, parts, step.branches, run.batch.relation):
         run.work.mark_changed(step.target)
 
 
@@ -161,6 +176,7 @@ RUNNERS: dict[StepKind, Callable[[BatchRun, Step], None]] = {
     StepKind.AGGREGATE: keep_table,
     StepKind.UPDATE: _change,
     StepKind.DELETE: _change,
+    StepKind.MERGE: _merge,
 }
 
 
