@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 from tests.runtime.stepping import Stepper
 
+from millpond.contracts.source import ORDER_MINOR
+from millpond.runtime.aggregates.partials import in_fixed_order
 from millpond.runtime.spark.access import arrow_frame
 
 STREAM = """
@@ -213,3 +215,12 @@ def test_a_sink_gets_each_group_that_a_batch_touched_once(spark: Any, tmp_path: 
     assert tables["words"] == [("x", None), ("y", None), (None, None)]
     assert tables["totals"] == [("a", 11, "none"), ("b", 5, "none")]
     assert letters == ["MP403"]
+
+
+@pytest.mark.spark
+def test_rows_whose_stream_order_is_lost_are_marked_alike_whatever_their_partitions(spark: Any) -> None:
+    rows = arrow_frame(spark, pa.table({"g": [n % 3 for n in range(20)], "v": [str(n) for n in range(20)]}))
+    cuts = [in_fixed_order(rows.repartition(count)).toArrow().to_pylist() for count in (1, 4)]
+    marks = [{row["v"]: row[ORDER_MINOR] for row in found} for found in cuts]
+    assert marks[0] == marks[1]
+    assert len(set(marks[0].values())) == 20

@@ -13,7 +13,7 @@ from millpond.plan.aggregate_model import AggregatePlan
 from millpond.plan.stream_order import carry_order
 from millpond.runtime.aggregates.aggregate import GROUP_ID, ONE, key_columns
 from millpond.runtime.aggregates.kept import NUMBER
-from millpond.runtime.aggregates.partials import Grouped, in_order_of_arrival, names, partials_text
+from millpond.runtime.aggregates.partials import Grouped, in_fixed_order, names, partials_text
 from millpond.runtime.spark.access import Views
 from millpond.runtime.spark.types import from_spark_schema
 from millpond.schema import Column, Schema
@@ -23,7 +23,7 @@ def companion_specs(views: Views, plan: AggregatePlan, query: Callable[[exp.Quer
     """What to make for an aggregate; `query` runs a query over relations without rows, so that Spark tells types."""
     ordered = carry_order(plan.rows)
     rows = query(ordered or plan.rows)
-    grouped = Grouped(views, rows if ordered is not None else in_order_of_arrival(rows), plan)
+    grouped = Grouped(views, rows if ordered is not None else in_fixed_order(rows), plan)
     found = from_spark_schema(grouped.frame(partials_text(plan, touched_only=False)).schema)
     keys = tuple(found[name] for name in plan.keys) if plan.keys else (Column(ONE, pa.int8()),)
     running = tuple(found[a.name] for a in plan.accumulators)

@@ -51,16 +51,19 @@ def grouped_rows(work: Work, plan: AggregatePlan, batch: Relation) -> Grouped:
     """The rows of a batch, made ready for grouping."""
     ordered = work.ordered(plan.rows)
     rows = work.result(ordered or plan.rows, batch)
-    return Grouped(work.views, rows if ordered is not None else in_order_of_arrival(rows), plan)
+    return Grouped(work.views, rows if ordered is not None else in_fixed_order(rows), plan)
 
 
-def in_order_of_arrival(rows: Relation) -> Relation:
-    """What is left where the stream order is lost, as after a RIGHT JOIN."""
+def in_fixed_order(rows: Relation) -> Relation:
+    """An order where that of the stream is lost, as after a RIGHT JOIN: on the driver that of the rows; in Spark one by
+    what they hold, which is the same however a replay cuts them into partitions."""
     if isinstance(rows, pa.Table):
         rows = rows.append_column(ORDER_MAJOR, pa.array(np.zeros(rows.num_rows, np.int64)))
         return rows.append_column(ORDER_MINOR, pa.array(np.arange(rows.num_rows)))
     rows = rows.withColumn(ORDER_MAJOR, f.lit(0).cast("bigint"))
-    return rows.withColumn(ORDER_MINOR, f.monotonically_increasing_id())
+    # Spark hashes no maps.
+    hashed = [field.name for field in rows.schema if "map<" not in field.dataType.simpleString()]
+    return rows.withColumn(ORDER_MINOR, f.xxhash64(*(f"`{name}`" for name in hashed)))
 
 
 def partials(grouped: Grouped, plan: AggregatePlan, *, touched_only: bool) -> pa.Table:
