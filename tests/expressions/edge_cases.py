@@ -81,6 +81,24 @@ _MAPS = [[("a", 1), ("b", None)], [], None, [("x", 3)], [("", 0), ("a", -1)]]
 _STRUCTS = [{"x": 1, "y": "q"}, {"x": None, "y": None}, None, {"x": -3, "y": ""}]
 _LISTS_OF_STRUCTS = [[{"k": "a", "v": 1}, {"k": "b", "v": None}], [], None, [{"k": "z", "v": 3}], [None]]
 
+_JSON = [
+    '{"a": 1, "b": {"c": "x", "d": [1, 2]}, "arr": ["p", null, {"q": true}], "n": 2.50}',
+    '{"a":"text \\\\ with \\"quotes\\" and é","b":null,"arr":[]}',
+    "[1, 2, {}]",
+    "",
+    None,
+    "not json",
+    '{"a":{"b":{"c":false}},"b":{"c":[1,[2]]}}',
+]
+_URLS = [
+    "http://example.com/a/b.html?q=1&r=x%20y#top",
+    "https://user:pw@www.example.org:8080/path;v=1?x&q=",
+    "ftp://host",
+    "http://example.com/?a=b",
+    None,
+    "http://example.com?q=deep&q=other",
+]
+
 _COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "s": (pa.string(), _TEXTS),
     "bmp": (pa.string(), [text for text in _TEXTS if text is None or max(text, default="") <= "\uffff"]),
@@ -89,6 +107,9 @@ _COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "k": (pa.int32(), _SMALL),
     "l": (pa.int64(), _BIG),
     "f": (pa.float64(), _DOUBLES),
+    "f8s": (pa.float64(), [0.0, 1.5, -2.25, 1234567.891, None, 0.1, 100.0, 2.5, 999.995]),
+    "js": (pa.string(), _JSON),
+    "u": (pa.string(), _URLS),
     "d": (pa.decimal128(12, 2), [None if v is None else Decimal(v) for v in _DECIMALS]),
     "b": (pa.bool_(), [True, False, None]),
     "dt": (pa.date32(), _DATES),

@@ -357,6 +357,11 @@ def test_a_condition_takes_placeholders() -> None:
     assert len(list(found.find_all(nodes.exp.Placeholder))) == 2
 
 
+@pytest.mark.parametrize("text", ["ARRAY(NULL, x)", "ARRAY(date, x)", "STRUCT(NULL, x)", "MAP(NULL, x)"])
+def test_a_call_of_array_map_or_struct_may_begin_with_the_name_of_a_type(text: str) -> None:
+    assert parse_expression(text).sql(dialect="spark") == text
+
+
 @pytest.mark.parametrize("text", ["", "tier =", "tier = 'x' extra", "SELECT 1", "a, b", "(a", "'open"])
 def test_what_is_no_condition_is_refused(text: str) -> None:
     with pytest.raises(SqlError) as caught:

@@ -176,7 +176,7 @@ def _whole(rounding: str) -> Callable[[Site], Run]:
     def make(site: Site) -> Run:
         type_ = site.takes[0]
         if len(site.takes) > 1:
-            raise NotCompilable("CEIL and FLOOR to places are evaluated by Spark")
+            return decimals.to_places(site, site.constant(1), rounding)
         if pa.types.is_decimal(type_):
             return decimals.whole(site, rounding)
         if type_ in INTEGERS:
@@ -222,6 +222,6 @@ FUNCTIONS: Functions = {
     "sqrt": takes(DOUBLE, DOUBLE).by_columns(pc.sqrt, "the square root"),
     "round": _ROUNDED.by(Kernel(_round("half_up"), fallible=True), "rounded to places, a half away from zero"),
     "bround": _ROUNDED.by(Kernel(_round("half_even"), fallible=True), "rounded to places, a half to the even digit"),
-    "ceil": _WHOLE.by(Kernel(_whole("up")), "the next whole number above, or the next number of so many places"),
-    "floor": _WHOLE.by(Kernel(_whole("down")), "the next whole number below, or the next number of so many places"),
+    "ceil": _WHOLE.by(Kernel(_whole("up"), fallible=True), "the next number above, whole or of so many places"),
+    "floor": _WHOLE.by(Kernel(_whole("down"), fallible=True), "the next number below, whole or of so many places"),
 }

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.expressions.coercion import BINARY, BOOLEAN, DATE, INTEGERS, STRING, VOID
+from millpond.expressions.call_names import ALIASES, IGNORED, NODES, PARTS
+from millpond.expressions.coercion import BINARY, BOOLEAN, DATE, INT, INTEGERS, STRING, VOID
 from millpond.expressions.literals import interval, number, sql_type
 from millpond.expressions.terms import UNKNOWN, Call, Constant, Parameter, Reference, Term, unknown
 from millpond.schema import SIMPLE_TYPES, TIMESTAMP
@@ -18,7 +19,7 @@ def read(expr: exp.Expression) -> Term:
     special = _SPECIAL.get(type(expr))
     if special is not None:
         return special(expr)
-    if type(expr) in _NODES:
+    if type(expr) in NODES:
         return _listed(expr)
     if isinstance(expr, exp.Anonymous):
         form = _FORMS.get(expr.name.lower())
@@ -30,41 +31,6 @@ def read(expr: exp.Expression) -> Term:
     return unknown(expr)
 
 
-# Other names for a function, and the order of their arguments where it differs.
-_ALIASES: dict[str, tuple[str, tuple[int, ...]]] = {
-    "nvl": ("coalesce", ()),
-    "ifnull": ("coalesce", ()),
-    "isnull": ("is_null", ()),
-    "len": ("length", ()),
-    "char_length": ("length", ()),
-    "character_length": ("length", ()),
-    "substr": ("substring", ()),
-    "ucase": ("upper", ()),
-    "lcase": ("lower", ()),
-    "instr": ("locate", (1, 0)),
-    "position": ("locate", ()),
-    "mod": ("%", ()),
-    "ceiling": ("ceil", ()),
-    "signum": ("sign", ()),
-    "pow": ("power", ()),
-    "now": ("current_timestamp", ()),
-    "curdate": ("current_date", ()),
-    "date_diff": ("datediff", ()),
-    "dayofmonth": ("day", ()),
-    "regexp": ("rlike", ()),
-    "regexp_like": ("rlike", ()),
-    "cardinality": ("size", ()),
-    "mean": ("avg", ()),
-    "std": ("stddev", ()),
-    "var_samp": ("variance", ()),
-    "array_agg": ("collect_list", ()),
-    "first_value": ("first", ()),
-    "last_value": ("last", ()),
-    "ltrim": ("ltrim", (1, 0)),
-    "rtrim": ("rtrim", (1, 0)),
-    "btrim": ("trim", ()),
-    "char": ("chr", ()),
-}
 # Calls that are a cast to the type they are named after, or to a date or timestamp without a format.
 _CASTS: dict[str, pa.DataType] = {
     **{name.lower(): type_ for name, type_ in SIMPLE_TYPES.items() if name not in ("VOID", "TIMESTAMP_NTZ")},
@@ -76,7 +42,7 @@ _CASTS: dict[str, pa.DataType] = {
 def _named(name: str, arguments: tuple[Term, ...], expr: exp.Expression) -> Term:
     if name in _CASTS and len(arguments) == 1:
         return Call("cast", arguments, expr, _CASTS[name])
-    canonical, order = _ALIASES.get(name, (name, ()))
+    canonical, order = ALIASES.get(name, (name, ()))
     if order and len(arguments) == len(order):
         arguments = tuple(arguments[place] for place in order)
     return Call(canonical, arguments, expr)
@@ -96,148 +62,9 @@ def _all(expressions: Sequence[exp.Expression]) -> tuple[Term, ...]:
     return tuple(read(e) for e in expressions)
 
 
-# Node class -> name and the arguments in order. `*x` is a list of arguments; whatever else a node carries
-# beyond these and the ignored ones makes it unknown, so that nothing written is overlooked.
-_NODES: dict[type[exp.Expression], tuple[str, tuple[str, ...]]] = {
-    exp.Add: ("+", ("this", "expression")),
-    exp.Sub: ("-", ("this", "expression")),
-    exp.Mul: ("*", ("this", "expression")),
-    exp.Div: ("/", ("this", "expression")),
-    exp.IntDiv: ("div", ("this", "expression")),
-    exp.Mod: ("%", ("this", "expression")),
-    exp.EQ: ("=", ("this", "expression")),
-    exp.NEQ: ("<>", ("this", "expression")),
-    exp.LT: ("<", ("this", "expression")),
-    exp.LTE: ("<=", ("this", "expression")),
-    exp.GT: (">", ("this", "expression")),
-    exp.GTE: (">=", ("this", "expression")),
-    exp.NullSafeEQ: ("<=>", ("this", "expression")),
-    exp.And: ("and", ("this", "expression")),
-    exp.Or: ("or", ("this", "expression")),
-    exp.Not: ("not", ("this",)),
-    exp.In: ("in", ("this", "*expressions")),
-    exp.Like: ("like", ("this", "expression")),
-    exp.RegexpLike: ("rlike", ("this", "expression")),
-    exp.Coalesce: ("coalesce", ("this", "*expressions")),
-    exp.If: ("if", ("this", "true", "false")),
-    exp.Nvl2: ("nvl2", ("this", "true", "false")),
-    exp.Abs: ("abs", ("this",)),
-    exp.Round: ("round", ("this", "decimals")),
-    exp.Ceil: ("ceil", ("this", "decimals")),
-    exp.Floor: ("floor", ("this", "decimals")),
-    exp.Sqrt: ("sqrt", ("this",)),
-    exp.Pow: ("power", ("this", "expression")),
-    exp.Exp: ("exp", ("this",)),
-    exp.Ln: ("ln", ("this",)),
-    exp.Log: ("log", ("this", "expression")),
-    exp.Sign: ("sign", ("this",)),
-    exp.Greatest: ("greatest", ("this", "*expressions")),
-    exp.Least: ("least", ("this", "*expressions")),
-    exp.Upper: ("upper", ("this",)),
-    exp.Lower: ("lower", ("this",)),
-    exp.Length: ("length", ("this",)),
-    exp.Substring: ("substring", ("this", "start", "length")),
-    exp.Concat: ("concat", ("*expressions",)),
-    exp.ConcatWs: ("concat_ws", ("*expressions",)),
-    exp.DPipe: ("concat", ("this", "expression")),
-    exp.Replace: ("replace", ("this", "expression", "replacement")),
-    exp.Left: ("left", ("this", "expression")),
-    exp.Right: ("right", ("this", "expression")),
-    exp.StrPosition: ("locate", ("substr", "this", "position")),
-    exp.StartsWith: ("startswith", ("this", "expression")),
-    exp.EndsWith: ("endswith", ("this", "expression")),
-    exp.Contains: ("contains", ("this", "expression")),
-    exp.Reverse: ("reverse", ("this",)),
-    exp.Repeat: ("repeat", ("this", "times")),
-    exp.Initcap: ("initcap", ("this",)),
-    exp.SplitPart: ("split_part", ("this", "delimiter", "part_index")),
-    exp.Year: ("year", ("this",)),
-    exp.Quarter: ("quarter", ("this",)),
-    exp.Month: ("month", ("this",)),
-    exp.Day: ("day", ("this",)),
-    exp.DayOfMonth: ("day", ("this",)),
-    exp.DayOfWeek: ("dayofweek", ("this",)),
-    exp.DayOfYear: ("dayofyear", ("this",)),
-    exp.Hour: ("hour", ("this",)),
-    exp.Minute: ("minute", ("this",)),
-    exp.Second: ("second", ("this",)),
-    exp.DateDiff: ("datediff", ("this", "expression")),
-    exp.CurrentDate: ("current_date", ()),
-    exp.CurrentTimestamp: ("current_timestamp", ()),
-    exp.ArraySize: ("size", ("this",)),
-    exp.ArrayContains: ("array_contains", ("this", "expression")),
-    exp.Count: ("count", ("this", "*expressions")),
-    exp.Sum: ("sum", ("this",)),
-    exp.Avg: ("avg", ("this",)),
-    exp.Min: ("min", ("this",)),
-    exp.Max: ("max", ("this",)),
-    exp.Stddev: ("stddev", ("this",)),
-    exp.StddevPop: ("stddev_pop", ("this",)),
-    exp.StddevSamp: ("stddev_samp", ("this",)),
-    exp.Variance: ("variance", ("this",)),
-    exp.VariancePop: ("var_pop", ("this",)),
-    exp.ArrayAgg: ("collect_list", ("this",)),
-    exp.ArrayUniqueAgg: ("collect_set", ("this",)),
-    exp.AnyValue: ("any_value", ("this",)),
-    exp.First: ("first", ("this",)),
-    exp.Last: ("last", ("this",)),
-    exp.Distinct: ("distinct", ("*expressions",)),
-    exp.Array: ("array", ("*expressions",)),
-    exp.ArrayCompact: ("array_compact", ("this",)),
-    exp.ArrayDistinct: ("array_distinct", ("this",)),
-    exp.ArrayExcept: ("array_except", ("this", "expression")),
-    exp.ArrayIntersect: ("array_intersect", ("*expressions",)),
-    exp.ArrayMax: ("array_max", ("this",)),
-    exp.ArrayMin: ("array_min", ("this",)),
-    exp.ArrayPosition: ("array_position", ("this", "expression")),
-    exp.ArrayToString: ("array_join", ("this", "expression", "null")),
-    exp.Flatten: ("flatten", ("this",)),
-    exp.Translate: ("translate", ("this", "from_", "to")),
-    exp.Ascii: ("ascii", ("this",)),
-    exp.ToBase64: ("base64", ("this",)),
-    exp.FromBase64: ("unbase64", ("this",)),
-    exp.Hex: ("hex", ("this",)),
-    exp.Unhex: ("unhex", ("this",)),
-    exp.MD5: ("md5", ("this",)),
-    exp.BitLength: ("bit_length", ("this",)),
-    exp.Overlay: ("overlay", ("this", "expression", "from_", "for_")),
-    exp.LastDay: ("last_day", ("this",)),
-    exp.NextDay: ("next_day", ("this", "expression")),
-    exp.AddMonths: ("add_months", ("this", "expression")),
-    exp.MonthsBetween: ("months_between", ("this", "expression", "roundoff")),
-    exp.WeekOfYear: ("weekofyear", ("this",)),
-    exp.IsNan: ("isnan", ("this",)),
-    exp.Typeof: ("typeof", ("this",)),
-    exp.Degrees: ("degrees", ("this",)),
-    exp.Radians: ("radians", ("this",)),
-    exp.BitwiseAnd: ("&", ("this", "expression")),
-    exp.BitwiseOr: ("|", ("this", "expression")),
-    exp.BitwiseXor: ("^", ("this", "expression")),
-    exp.BitwiseNot: ("~", ("this",)),
-    **{
-        class_: (class_.key, ("this",))
-        for class_ in (exp.Cbrt, exp.Sin, exp.Cos, exp.Tan, exp.Asin, exp.Acos, exp.Atan, exp.Sinh, exp.Cosh, exp.Tanh)
-    },
-}
-
-# Marks that the Spark dialect sets on every node of its class, and that therefore say nothing.
-_IGNORED: dict[type[exp.Expression], frozenset[str]] = {
-    exp.Div: frozenset({"typed", "safe"}),
-    exp.Concat: frozenset({"safe", "coalesce"}),
-    exp.ConcatWs: frozenset({"safe", "coalesce", "flatten"}),
-    exp.DPipe: frozenset({"safe"}),
-    exp.Greatest: frozenset({"ignore_nulls"}),
-    exp.Least: frozenset({"ignore_nulls"}),
-    exp.Initcap: frozenset({"expression"}),
-    exp.Count: frozenset({"big_int"}),
-    exp.ArrayAgg: frozenset({"nulls_excluded"}),
-    exp.Coalesce: frozenset({"is_nvl", "is_null"}),
-}
-
-
 def _listed(expr: exp.Expression) -> Term:
-    name, keys = _NODES[type(expr)]
-    known = {key.lstrip("*") for key in keys} | _IGNORED.get(type(expr), frozenset())
+    name, keys = NODES[type(expr)]
+    known = {key.lstrip("*") for key in keys} | IGNORED.get(type(expr), frozenset())
     if any(value for key, value in expr.args.items() if key not in known):
         return unknown(expr)
     found: list[Term] = []
@@ -414,9 +241,43 @@ def _column(expr: exp.Expression) -> Term:
 
 
 def _extract(expr: exp.Expression) -> Term:
-    names = ("year", "quarter", "month", "day", "hour", "minute")
-    name = expr.this.name.lower()
-    return Call(name, (read(expr.args["expression"]),), expr) if name in names else unknown(expr)
+    return _part_of(expr.this.name, expr.args["expression"], expr)
+
+
+def _date_part(expr: exp.Expression) -> Term:
+    arguments = expr.expressions
+    if len(arguments) != 2 or not isinstance(arguments[0], exp.Literal):
+        return unknown(expr)
+    return _part_of(arguments[0].name, arguments[1], expr)
+
+
+def _part_of(word: str, source: exp.Expression, expr: exp.Expression) -> Term:
+    name = PARTS.get(word.lower())
+    return Call(name, (read(source),), expr) if name else unknown(expr)
+
+
+def _by_count(name: str) -> Callable[[exp.Expression], Term]:
+    """A function that is another one with a format, `name/2`; without arguments it is about the current time."""
+
+    def read_call(expr: exp.Expression) -> Term:
+        arguments = _all(expr.expressions)
+        if not arguments:
+            return Call(name, (Call("current_timestamp", (), expr),), expr)
+        return Call(name if len(arguments) == 1 else f"{name}/{len(arguments)}", arguments, expr)
+
+    return read_call
+
+
+def _tried(type_: pa.DataType) -> Callable[[exp.Expression], Term]:
+    """TRY_TO_DATE and TRY_TO_TIMESTAMP; without a format they are a cast."""
+
+    def read_call(expr: exp.Expression) -> Term:
+        arguments = _all(expr.expressions)
+        if len(arguments) == 1:
+            return Call("try_cast", arguments, expr, type_)
+        return Call(expr.name.lower(), arguments, expr)
+
+    return read_call
 
 
 _SPECIAL: dict[type[exp.Expression], Callable[[exp.Expression], Term]] = {
@@ -452,5 +313,41 @@ _SPECIAL: dict[type[exp.Expression], Callable[[exp.Expression], Term]] = {
     exp.Placeholder: lambda expr: Parameter(expr) if isinstance(expr, exp.Placeholder) else unknown(expr),
 }
 
+
+def _zeroifnull(expr: exp.Expression) -> Term:
+    return Call("coalesce", (*_all(expr.expressions), Constant(0, INT)), expr)
+
+
+def _nullifzero(expr: exp.Expression) -> Term:
+    (value,) = _all(expr.expressions[:1]) or (unknown(expr),)
+    return Call("if", (Call("=", (value, Constant(0, INT)), expr), Constant(None, VOID), value), expr)
+
+
+def _decode(expr: exp.Expression) -> Term:
+    """DECODE by cases; with two arguments it is about bytes."""
+    arguments = _all(expr.expressions)
+    if len(arguments) < 3:
+        return Call("decode", arguments, expr)
+    value, *rest = arguments
+    found: list[Term] = []
+    for search, result in zip(rest[::2], rest[1::2], strict=False):
+        found += [Call("<=>", (value, search), expr), result]
+    # Without a default Spark takes a NULL of type STRING, which decides the type of the result.
+    found.append(rest[-1] if len(rest) % 2 else Constant(None, STRING))
+    return Call("case", tuple(found), expr)
+
+
 # Calls that mean other calls.
-_FORMS: dict[str, Callable[[exp.Expression], Term]] = {"struct": _struct}
+_FORMS: dict[str, Callable[[exp.Expression], Term]] = {
+    "struct": _struct,
+    "zeroifnull": _zeroifnull,
+    "nullifzero": _nullifzero,
+    "decode": _decode,
+    "date_part": _date_part,
+    "datepart": _date_part,
+    "unix_timestamp": _by_count("unix_timestamp"),
+    "to_unix_timestamp": _by_count("unix_timestamp"),
+    "from_unixtime": _by_count("from_unixtime"),
+    "try_to_date": _tried(DATE),
+    "try_to_timestamp": _tried(TIMESTAMP),
+}

@@ -197,7 +197,7 @@ def _nearest_decimal(value: float, target: pa.DataType) -> Decimal | None:
 
 
 def _float_to_text(array: pa.Array, target: pa.DataType) -> Converted:
-    return pa.array([None if v is None else _java_spelling(v) for v in array.to_pylist()], target), None
+    return pa.array([None if v is None else java_spelling(v) for v in array.to_pylist()], target), None
 
 
 _JAVA_WORDS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -205,7 +205,7 @@ _JAVA_WORDS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 PLAIN_MIN, PLAIN_MAX = 1e-3, 1e7
 
 
-def _java_spelling(value: float) -> str:
+def java_spelling(value: float) -> str:
     """A double as Java writes it."""
     if not math.isfinite(value):
         return _JAVA_WORDS[repr(value)]

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from decimal import (
     MAX_EMAX,
     MIN_EMIN,
+    ROUND_CEILING,
+    ROUND_FLOOR,
     ROUND_HALF_EVEN,
     ROUND_HALF_UP,
     Context,
@@ -234,6 +236,14 @@ def whole(site: Site, rounding: str) -> Run:
     function = pc.ceil if rounding == "up" else pc.floor
     wide = pa.decimal256(source.precision + 1, source.scale)
     return lambda value: pc.cast(function(pc.cast(value, wide)), site.gives)
+
+
+def to_places(site: Site, places: int, rounding: str) -> Run:
+    """CEIL and FLOOR of a decimal to places."""
+    unit = Decimal(1).scaleb(-min(places, site.takes[0].scale))
+    towards = ROUND_CEILING if rounding == "up" else ROUND_FLOOR
+    rounded = _into(site.gives, lambda value: value.quantize(unit, rounding=towards, context=EXACT))
+    return lambda value, _: rounded(value)
 
 
 def rescale(value: Datum, type_: pa.DataType) -> tuple[Datum, Datum | None]:

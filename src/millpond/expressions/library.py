@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from millpond.expressions import arithmetic, arrays, comparisons, conditionals, maps, regexes, strings, structs, times
+from millpond.expressions import (
+    arithmetic,
+    arrays,
+    calendars,
+    comparisons,
+    conditionals,
+    hashes,
+    json_values,
+    maps,
+    mathematics,
+    regexes,
+    strings,
+    structs,
+    text_formats,
+    times,
+)
 from millpond.expressions.coercion import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING
 from millpond.expressions.rules import Operands, Signature, avg_rule, first_type_rule, list_of_rule, sum_rule
 from millpond.expressions.signatures import Function, Functions, named, returns, takes
@@ -11,14 +26,16 @@ from millpond.schema import TIMESTAMP
 
 # The order of the pages of docs/functions.md.
 TOPICS: dict[str, Functions] = {
-    "Text": strings.FUNCTIONS,
+    "Text": {**strings.FUNCTIONS, **text_formats.FUNCTIONS},
     "Regular expressions": regexes.FUNCTIONS,
-    "Dates and times": times.FUNCTIONS,
+    "Dates and times": {**times.FUNCTIONS, **calendars.FUNCTIONS},
     "Conditions": {**conditionals.FUNCTIONS, **comparisons.FUNCTIONS},
-    "Numbers": arithmetic.FUNCTIONS,
+    "Numbers": {**arithmetic.FUNCTIONS, **mathematics.FUNCTIONS},
     "Arrays": arrays.FUNCTIONS,
     "Maps": maps.FUNCTIONS,
     "Structs": structs.FUNCTIONS,
+    "JSON": json_values.FUNCTIONS,
+    "Bytes and hashes": hashes.FUNCTIONS,
 }
 
 _AGGREGATES: Functions = {

@@ -283,9 +283,21 @@ def round_rule(operands: Operands) -> Signature | None:
     return Signature(given, bounded(whole + scale, scale))
 
 
+# What CEIL and FLOOR to places cast a float to.
+_FLOAT_DIGITS = {pa.float32(): pa.decimal128(14, 7), DOUBLE: pa.decimal128(30, 15)}
+
+
+def _to_places(operands: Operands) -> Signature | None:
+    """CEIL and FLOOR to places, which are of decimals alone."""
+    first = operands[0]
+    if not is_number(first.type):
+        return None
+    return round_rule([Operand(_FLOAT_DIGITS.get(first.type) or as_decimal(first.type), first.term), *operands[1:]])
+
+
 def whole_rule(operands: Operands) -> Signature | None:
     if len(operands) != 1:
-        return round_rule(operands)
+        return _to_places(operands)
     (type_,) = types_of(operands)
     if pa.types.is_decimal(type_):
         gives = type_ if type_.scale == 0 else bounded(type_.precision - type_.scale + 1, 0)

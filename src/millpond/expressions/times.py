@@ -94,30 +94,30 @@ def _plus(array: pa.Array, distance: pa.Scalar) -> pa.Array:
 def _plus_months(array: pa.Array, months: int) -> pa.Array:
     values = numbers(array)
     if array.type == DATE:
-        return from_numbers(_days_plus_months(values, months), array, DATE)
+        return from_numbers(days_plus_months(values, months), array, DATE)
     _refuse_far(values)
     days, rest = np.divmod(values, DAY_US)
-    return from_numbers(_days_plus_months(days, months) * DAY_US + rest, array, array.type)
+    return from_numbers(days_plus_months(days, months) * DAY_US + rest, array, array.type)
 
 
-def _days_plus_months(days: Numbers, months: int) -> Numbers:
+def days_plus_months(days: Numbers, months: int | Numbers) -> Numbers:
     """The same day of another month, or its last day when it is shorter."""
-    month = _months(days)
-    day = days - _first_day(month)
+    month = months_of(days)
+    day = days - first_day(month)
     target = month + months
-    first = _first_day(target)
-    last = _first_day(target + 1) - first - 1
+    first = first_day(target)
+    last = first_day(target + 1) - first - 1
     found: Numbers = first + np.minimum(day, last)
     if found.size and not -(2**31) <= int(found.min()) <= int(found.max()) < 2**31:
         raise RowError("the date is out of range")
     return found
 
 
-def _months(days: Numbers) -> Numbers:
+def months_of(days: Numbers) -> Numbers:
     return days.astype("M8[D]").astype("M8[M]").astype(np.int64)
 
 
-def _first_day(months: Numbers) -> Numbers:
+def first_day(months: Numbers) -> Numbers:
     return months.astype("M8[M]").astype("M8[D]").astype(np.int64)
 
 
@@ -159,7 +159,7 @@ def _truncated(array: pa.Array, unit: str) -> pa.Array:
     if unit not in _MONTHS_PER_UNIT:
         return pa.nulls(len(array), array.type)
     size = _MONTHS_PER_UNIT[unit]
-    first = _first_day(_months(values // DAY_US) // size * size)
+    first = first_day(months_of(values // DAY_US) // size * size)
     return from_numbers(first * DAY_US, array, array.type)
 
 

@@ -134,6 +134,12 @@ class Grammar(StrictParser):
             return exp.In(this=found.this, query=exp.Subquery(this=self._values_to_select(values[0])))
         return found
 
+    def _parse_types(self, check_func: bool = False, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        # Where an expression may stand, ARRAY(NULL, x) and STRUCT(date, x) are calls: types have their parts in <>.
+        if check_func and any(self.sees(word, "(") for word in ("ARRAY", "MAP", "STRUCT")):
+            return None
+        return super()._parse_types(check_func, *args, **kwargs)
+
     def _parse_statement(self) -> exp.Expr | None:
         # sqlglot comes here for what follows WITH x AS (...), and for what stands in its brackets: only queries may.
         return self.query()

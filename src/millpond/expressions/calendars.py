@@ -1,0 +1,288 @@
+"""More of dates and timestamps: parts, calendar arithmetic, seconds since 1970, and texts in a format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.expressions.coercion import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTEGERS, STRING
+from millpond.expressions.failures import NotCompilable, RowError, attempt
+from millpond.expressions.frames import Datum
+from millpond.expressions.kernels import Kernel, Run, Site, elementwise, on_arrays, on_columns, python_values
+from millpond.expressions.rules import Operands, Signature, fits
+from millpond.expressions.signatures import Function, Functions, takes
+from millpond.expressions.texts import Malformed
+from millpond.expressions.time_formats import DAYS, MONTHS, reader, writer
+from millpond.expressions.times import DAY_US, Numbers, days_plus_months, first_day, from_numbers, months_of, numbers
+from millpond.schema import TIMESTAMP
+
+SECOND_US = 1_000_000
+SECOND_TYPE = pa.decimal128(8, 6)
+SECONDS_TAKEN = pa.decimal128(16, 6)
+
+
+def _part(function: Callable[..., Any]) -> Run:
+    return on_arrays(lambda array: pc.cast(function(array), INT))
+
+
+def _name(names: tuple[str, ...], index: Callable[[pa.Array], pa.Array]) -> Run:
+    def run(array: pa.Array) -> pa.Array:
+        short = pa.array([name[:3] for name in names])
+        return short.take(pc.cast(index(array), INT))
+
+    return on_arrays(run)
+
+
+def _seconds(array: pa.Array) -> pa.Array:
+    """The seconds within the minute with their fraction."""
+    micros = numbers(array) % 60_000_000
+    found = [Decimal(int(value)).scaleb(-6) for value in micros]
+    return pc.if_else(array.is_null(), pa.scalar(None, SECOND_TYPE), pa.array(found, SECOND_TYPE))
+
+
+def _last_day(array: pa.Array) -> pa.Array:
+    return from_numbers(first_day(months_of(numbers(array)) + 1) - 1, array, DATE)
+
+
+def _add_months(days: pa.Array, months: pa.Array) -> pa.Array:
+    known = pc.and_(days.is_valid(), months.is_valid())
+    moved = days_plus_months(numbers(pc.if_else(known, days, pa.scalar(0, INT).cast(DATE))), _whole(months, known))
+    return pc.if_else(known, from_numbers(moved, days, DATE), pa.scalar(None, DATE))
+
+
+def _whole(array: pa.Array, known: pa.Array) -> Numbers:
+    kept = pc.fill_null(pc.if_else(known, array, pa.scalar(0, array.type)), 0)
+    return np.asarray(kept.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+# The days of the week as Spark counts them: day 0 was a Thursday.
+_WEEK = ("THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY")
+_WEEK_NAMES = {name[:size]: place for place, name in enumerate(_WEEK) for size in (2, 3, len(name))}
+
+
+def _next_day(day: int, name: str) -> int:
+    wanted = _WEEK_NAMES.get(name.upper())
+    if wanted is None:
+        raise RowError(f"'{name}' is no day of the week")
+    return day + 1 + (wanted - 1 - day) % 7
+
+
+_next_days = elementwise(_next_day, INT)
+
+
+def _next(days: Datum, names: Datum) -> Datum:
+    return pc.cast(_next_days(pc.cast(days, INT), names), DATE)
+
+
+def _months_between(site: Site) -> Run:
+    """By days where both are the same day of the month or both the last, else by parts of 31 days."""
+    rounded = site.constant(2) if len(site.takes) == 3 else True
+    if rounded is None:
+        raise NotCompilable("a literal that is NULL")
+
+    def compute(left: pa.Array, right: pa.Array, *_: pa.Array) -> pa.Array:
+        (month, day, last, second), (month2, day2, last2, second2) = map(_split, (left, right))
+        whole = (month - month2).astype(np.float64)
+        seconds = (day - day2) * 86_400 + second - second2
+        exact = whole + seconds / (31 * 86_400.0)
+        if rounded:
+            scaled = exact * 1e8
+            below = np.floor(scaled)
+            exact = (below + (scaled - below >= 0.5)) / 1e8
+        found = np.where((day == day2) | (last & last2), whole, exact)
+        known = pc.and_(left.is_valid(), right.is_valid())
+        return pc.if_else(known, pa.array(found), pa.scalar(None, DOUBLE))
+
+    return on_columns(compute)
+
+
+def _split(array: pa.Array) -> tuple[Numbers, Numbers, Any, Numbers]:
+    """The month, the day within it, whether it is the last one, and the second within the day."""
+    days, rest = np.divmod(numbers(array), DAY_US)
+    month = months_of(days)
+    day = days - first_day(month)
+    return month, day, days == first_day(month + 1) - 1, rest // SECOND_US
+
+
+def _make_date(year: int, month: int, day: int) -> date:
+    if not 1 <= year <= 9999:
+        raise NotCompilable("a year outside of 1 to 9999")
+    try:
+        return date(year, month, day)
+    except (ValueError, OverflowError) as error:
+        raise RowError("there is no such date") from error
+
+
+def _make_timestamp(year: int, month: int, day: int, hour: int, minute: int, exact: Decimal) -> datetime:
+    second, rest = divmod(exact, 1)
+    if not 1 <= year <= 9998:
+        raise NotCompilable("a year outside of 1 to 9998")
+    minute_more = timedelta(minutes=1) if second == 60 and not rest else timedelta()
+    full = 0 if minute_more else int(second)
+    try:
+        moment = datetime(year, month, day, hour, minute, full, int(rest * SECOND_US), tzinfo=UTC)
+    except (ValueError, OverflowError) as error:
+        raise RowError("there is no such time") from error
+    return moment + minute_more
+
+
+def make_timestamp_rule(operands: Operands) -> Signature | None:
+    *whole, second = operands
+    exact = second.type in INTEGERS or (pa.types.is_decimal(second.type) and second.type.scale <= 6)
+    if len(whole) != 5 or not exact or not all(fits(o, INT) for o in whole):
+        return None
+    return Signature((INT,) * 5 + (SECONDS_TAKEN,), TIMESTAMP)
+
+
+def _trunc(site: Site) -> Run:
+    unit = str(site.constant(1)).upper()
+    size = {"MONTH": 1, "MM": 1, "MON": 1, "QUARTER": 3, "YEAR": 12, "YYYY": 12, "YY": 12}.get(unit)
+
+    def run(array: pa.Array) -> pa.Array:
+        days = numbers(array)
+        if unit == "WEEK":
+            return from_numbers((days + 3) // 7 * 7 - 3, array, DATE)
+        if size is None:
+            return pa.nulls(len(array), DATE)
+        return from_numbers(first_day(months_of(days) // size * size), array, DATE)
+
+    function = on_arrays(run)
+    return lambda days, _: function(days)
+
+
+def _per_second(size: int) -> Run:
+    """Whole units since 1970, rounded down."""
+    return on_arrays(lambda array: from_numbers(numbers(array) // size, array, BIGINT))
+
+
+def _since_1970(size: int) -> Run:
+    """A timestamp from units since 1970."""
+    return on_arrays(lambda array: attempt(pc.multiply_checked, array, pa.scalar(size, BIGINT)).view(TIMESTAMP))
+
+
+def whole_rule(operands: Operands) -> Signature | None:
+    return Signature((BIGINT,), TIMESTAMP) if len(operands) == 1 and operands[0].type in INTEGERS else None
+
+
+def _as_date(days: Datum) -> Datum:
+    return pc.cast(days, DATE)
+
+
+def _formatted(site: Site) -> Run:
+    write = writer(_pattern(site))
+
+    def run(array: pa.Array) -> pa.Array:
+        encoded = array.dictionary_encode()
+        texts = [write(moment) for moment in python_values(encoded.dictionary, len(array))]
+        return pa.array(texts, STRING).take(encoded.indices)
+
+    function = on_arrays(run)
+    return lambda moment, _: function(moment)
+
+
+def _pattern(site: Site) -> str:
+    found = site.constant(1)
+    if found is None:
+        raise NotCompilable("a format that is NULL")
+    return str(found)
+
+
+def _from_unixtime(site: Site) -> Run:
+    write, moment = _formatted(site), _since_1970(SECOND_US)
+    return lambda seconds, pattern: write(moment(seconds), pattern)
+
+
+def _read(gives: pa.DataType, *, safe: bool = False) -> Kernel:
+    """A text read by a format, as a timestamp, a date, or seconds since 1970."""
+
+    def make(site: Site) -> Run:
+        read = reader(_pattern(site)).read
+
+        def one(text: str) -> datetime | None:
+            try:
+                return read(text)
+            except Malformed as error:
+                if safe:
+                    return None
+                raise RowError(f"'{text}' does not have the format") from error
+
+        moments = elementwise(one, TIMESTAMP)
+        return lambda text, _: _as(moments(text), gives)
+
+    return Kernel(make, fallible=not safe)
+
+
+def _as(moment: Datum, gives: pa.DataType) -> Datum:
+    if gives == TIMESTAMP:
+        return moment
+    size, type_ = (DAY_US, DATE) if gives == DATE else (SECOND_US, BIGINT)
+    return on_arrays(lambda array: from_numbers(numbers(array) // size, array, type_))(moment)
+
+
+def format_rule(gives: pa.DataType) -> Function:
+    """A text and a literal format."""
+
+    def rule(operands: Operands) -> Signature | None:
+        text, pattern = operands
+        return Signature((STRING, STRING), gives) if text.type == pattern.type == STRING else None
+
+    return Function(rule, gives)
+
+
+_DATE_PART = takes(INT, DATE)
+_WHOLE_SINCE = Function(whole_rule, TIMESTAMP)
+
+FUNCTIONS: Functions = {
+    "weekofyear": _DATE_PART.by_columns(_part(pc.iso_week), "the week of the year by ISO 8601"),
+    "yearofweek": _DATE_PART.by_columns(_part(pc.iso_year)),
+    "dayofweek_iso": _DATE_PART.by_columns(
+        _part(lambda array: pc.day_of_week(array, count_from_zero=False, week_start=1))
+    ),
+    "seconds": takes(SECOND_TYPE, TIMESTAMP).by_columns(on_arrays(_seconds)),
+    "dayname": takes(STRING, DATE).by_columns(
+        _name(DAYS, lambda array: pc.day_of_week(array, week_start=1)), "the day of the week, such as Mon"
+    ),
+    "monthname": takes(STRING, DATE).by_columns(
+        _name(MONTHS, lambda array: pc.subtract(pc.month(array), pa.scalar(1, BIGINT))), "the month, such as Jan"
+    ),
+    "last_day": takes(DATE, DATE).by_columns(on_arrays(_last_day), "the last day of the month"),
+    "add_months": takes(DATE, DATE, INT).by_columns(
+        on_columns(_add_months), "the date so many months later", fallible=True
+    ),
+    "next_day": takes(DATE, DATE, STRING).by_columns(_next, "the next such day of the week", fallible=True),
+    "months_between": takes(DOUBLE, TIMESTAMP, TIMESTAMP, BOOLEAN, optional=1).by(
+        Kernel(_months_between), "the months between two times, with a fraction"
+    ),
+    "make_date": takes(DATE, INT, INT, INT).by_rows(_make_date, "the date of year, month and day", fallible=True),
+    "make_timestamp": Function(make_timestamp_rule, TIMESTAMP).by_rows(
+        _make_timestamp, "the timestamp of year, month, day, hour, minute and second", fallible=True
+    ),
+    "trunc": takes(DATE, DATE, STRING).by(Kernel(_trunc), "the date cut to a unit, such as 'month'"),
+    "unix_date": takes(INT, DATE).by_columns(lambda days: pc.cast(days, INT), "the days since 1970"),
+    "date_from_unix_date": takes(DATE, INT).by_columns(_as_date, "the date so many days from 1970"),
+    "unix_seconds": takes(BIGINT, TIMESTAMP).by_columns(_per_second(SECOND_US), "the seconds since 1970, rounded down"),
+    "unix_millis": takes(BIGINT, TIMESTAMP).by_columns(_per_second(1_000), "the milliseconds since 1970, rounded down"),
+    "unix_micros": takes(BIGINT, TIMESTAMP).by_columns(_per_second(1), "the microseconds since 1970"),
+    "timestamp_seconds": _WHOLE_SINCE.by_columns(
+        _since_1970(SECOND_US), "seconds since 1970 as a timestamp", fallible=True
+    ),
+    "timestamp_millis": _WHOLE_SINCE.by_columns(
+        _since_1970(1_000), "milliseconds since 1970 as a timestamp", fallible=True
+    ),
+    "timestamp_micros": _WHOLE_SINCE.by_columns(
+        _since_1970(1), "microseconds since 1970 as a timestamp", fallible=True
+    ),
+    "date_format": takes(STRING, TIMESTAMP, STRING).by(Kernel(_formatted), "a date or timestamp as text in a format"),
+    "from_unixtime/2": takes(STRING, BIGINT, STRING).by(Kernel(_from_unixtime, fallible=True)),
+    "to_timestamp": format_rule(TIMESTAMP).by(_read(TIMESTAMP), "a text read as a timestamp, perhaps by a format"),
+    "to_date": format_rule(DATE).by(_read(DATE), "a text read as a date, perhaps by a format"),
+    "try_to_timestamp": format_rule(TIMESTAMP).by(_read(TIMESTAMP, safe=True), "to_timestamp, or NULL"),
+    "try_to_date": format_rule(DATE).by(_read(DATE, safe=True), "to_date, or NULL"),
+    "unix_timestamp/2": format_rule(BIGINT).by(_read(BIGINT)),
+}
