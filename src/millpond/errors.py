@@ -98,6 +98,7 @@ CODES: dict[str, str] = {
     "MP708": "Something did not run because of a failure before it",
     "MP709": "A statement waits for a table, or goes on without it",
     "MP710": "The app was stopped",
+    "MP711": "A running app does not answer",
     "MP712": "What was sent is not in the tables in time",
     # 8xx: state
     "MP801": "The state directory is in use by another process",

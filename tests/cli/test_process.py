@@ -28,7 +28,7 @@ INSERT INTO users VALUES ('u1', 1.50);
 class Process:
     """A running `millpond run --json`; `progress` waits for a moment, `end` for the exit code."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, in_background: bool = False) -> None:
         self.process = subprocess.Popen(
             [*MILLPOND, "run", "app.sql", "--json"],
             cwd=folder,
@@ -36,6 +36,7 @@ class Process:
             stderr=subprocess.PIPE,
             text=True,
             process_group=0,
+            preexec_fn=_ignore_interrupts if in_background else None,
         )
         self.said: list[str] = []
         # A process that hangs is ended, so that a broken stop fails the test instead of holding it.
@@ -62,6 +63,15 @@ class Process:
         list(self.events())
         return self.process.wait()
 
+    def java(self) -> int:
+        """The process in which Spark runs."""
+        words = ["pgrep", "-P", str(self.process.pid), "java"]
+        return int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+
+    def problems(self) -> set[str]:
+        """The codes of everything that was reported; fails on a line that is not JSON."""
+        return {event["code"] for line in self.said if (event := json.loads(line))["event"] == "problem"}
+
     def close(self) -> None:
         self._limit.cancel()
         self.process.kill()
@@ -75,7 +85,12 @@ def query(folder: Path, sql: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-Run = Callable[[], Process]
+def _ignore_interrupts() -> None:
+    """As a shell does for what a script starts with `&`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+Run = Callable[..., Process]
 
 
 @pytest.fixture
@@ -83,8 +98,8 @@ def run(folder: Path) -> Iterator[Run]:
     """Starts the app; whatever still runs at the end of the test is ended."""
     started: list[Process] = []
 
-    def start() -> Process:
-        started.append(Process(folder))
+    def start(**options: bool) -> Process:
+        started.append(Process(folder, **options))
         return started[-1]
 
     yield start
@@ -100,7 +115,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.process
 def test_a_running_app_is_asked_and_stopped_and_goes_on_where_it_was(folder: Path, run: Run) -> None:
-    app = run()
+    app = run(in_background=True)
     app.until_rows(100)
     assert query(folder, "SELECT paid FROM users") == [{"paid": "1.50"}]
     live = query(folder, "SELECT SUM(n) AS n FROM totals")[0]["n"]
@@ -120,14 +135,24 @@ def test_a_running_app_is_asked_and_stopped_and_goes_on_where_it_was(folder: Pat
 
 
 @pytest.mark.process
-def test_an_app_whose_java_is_ended_says_so_and_ends(folder: Path, run: Run) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_an_app_whose_java_is_ended_says_so_and_ends(folder: Path, run: Run, number: signal.Signals) -> None:
     app = run()
     app.until_rows(1)
-    java = subprocess.run(["pgrep", "-P", str(app.process.pid), "java"], capture_output=True, text=True, check=True)
-    os.kill(int(java.stdout), signal.SIGKILL)
+    os.kill(app.java(), number)
     list(app.events())
     assert app.process.wait() == 1
-    assert "MP705" in {event.get("code") for line in app.said if (event := json.loads(line))}
+    assert app.problems() == {"MP705"}
+
+
+@pytest.mark.process
+def test_an_app_that_is_ended_together_with_its_java_has_not_failed(folder: Path, run: Run) -> None:
+    app = run()
+    app.until_rows(1)
+    os.kill(app.java(), signal.SIGTERM)
+    assert app.end(signal.SIGTERM) == 0, app.said
+    assert app.problems() == set()
+    assert query(folder, "SELECT COUNT(*) AS n FROM users") == [{"n": 1}]
 
 
 @pytest.mark.process

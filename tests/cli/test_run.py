@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.cli.fake_app import Script, progress
 
-from millpond.cli import running
+from millpond.cli import running, stopper
 from millpond.cli.main import main
 from millpond.errors import BindError, FlowError, Place, Problem, Severity, StateError
 
@@ -170,6 +170,7 @@ def test_a_second_ctrl_c_waits_for_nothing(script: Script, monkeypatch: pytest.M
         raise SystemExit(code)
 
     monkeypatch.setattr(running.os, "_exit", leave)
+    monkeypatch.setattr(stopper, "TOGETHER_S", 0.0)
 
     def run(app: Any) -> None:
         os.kill(os.getpid(), signal.SIGINT)

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from millpond.cli.stopper import Stopper
+from millpond.cli.stopper import TOGETHER_S, Stopper
+from millpond.errors import Problem
 
 
 def test_the_first_signal_asks_from_another_thread() -> None:
@@ -28,12 +29,34 @@ def test_the_first_signal_asks_from_another_thread() -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_the_second_signal_interrupts(number: signal.Signals, code: int) -> None:
-    with Stopper() as stopper:
+    seconds = iter([0.0, TOGETHER_S])
+    with Stopper(lambda: next(seconds)) as stopper:
         stopper.on_first(lambda: None)
         signal.raise_signal(number)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
     assert stopper.exit_code == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_process_and_at_once_to_its_group_is_one(number: signal.Signals) -> None:
+    asked = threading.Semaphore(0)
+    with Stopper(lambda: 0.0) as stopper:
+        stopper.on_first(lambda: asked.release())
+        signal.raise_signal(number)
+        signal.raise_signal(number)
+        assert asked.acquire(timeout=10)
+    assert not asked.acquire(blocking=False)
+
+
+def test_spark_that_ends_is_a_failure_unless_a_signal_came() -> None:
+    gone, other = Problem("MP705", "Spark has ended."), Problem("MP701", "Division by zero.")
+    with Stopper() as stopper:
+        stopper.on_first(lambda: None)
+        assert not stopper.excuses(gone)
+        signal.raise_signal(signal.SIGTERM)
+        assert stopper.excuses(gone)
+        assert not stopper.excuses(other)
 
 
 def test_before_there_is_something_to_stop_a_signal_interrupts() -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket as sockets
 import stat
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +19,10 @@ import pytest
 
 from millpond.errors import BindError, InputError, MillpondError, Place, RunError
 from millpond.runtime import socket
-from millpond.runtime.socket import SOCKET_NAME, QuerySocket, ask
+from millpond.runtime.socket import SOCKET_NAME, QuerySocket
+from millpond.runtime.socket_client import ask
 
+PATIENCE_S = 60.0
 ROWS = pa.table({"sql": ["x"], "n": [1]})
 Serve = Callable[..., QuerySocket]
 
@@ -114,9 +120,9 @@ def test_another_user_gets_no_answer(serve: Serve, path: Path, monkeypatch: pyte
     request = b'{"sql": "SELECT 1"}'
     with sockets.socket(sockets.AF_UNIX) as client:
         client.connect(str(path))
-        client.sendall(struct.pack(">I", len(request)) + request)
-        # The server closes without reading, which a client may see as a reset.
-        with contextlib.suppress(ConnectionResetError):
+        # The server closes without reading, which a client may see as a reset, or before it has written.
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            client.sendall(struct.pack(">I", len(request)) + request)
             assert client.recv(65_536) == b""
     assert ask(path, "SELECT 1") is None
 
@@ -183,3 +189,74 @@ def test_several_clients_are_answered_at_once(serve: Serve, path: Path) -> None:
     for thread in threads:
         thread.join()
     assert [table is not None for table in found] == [True, True]
+
+
+def test_clients_that_never_ask_hold_up_nobody(serve: Serve, path: Path) -> None:
+    serve(echo)
+    with contextlib.ExitStack() as idle:
+        for _ in range(socket.ASKING_MAX + socket.ANSWERS_MAX):
+            client = idle.enter_context(sockets.socket(sockets.AF_UNIX))
+            client.connect(str(path))
+        assert ask(path, "SELECT 1", silence_s=PATIENCE_S) is not None
+
+
+def test_a_request_that_comes_byte_by_byte_is_answered(serve: Serve, path: Path) -> None:
+    serve(echo)
+    request = b'{"sql": "SELECT 1"}'
+    with sockets.socket(sockets.AF_UNIX) as client:
+        client.connect(str(path))
+        for byte in struct.pack(">I", len(request)) + request:
+            client.send(bytes([byte]))
+        assert client.recv(1) == socket.LIFE
+
+
+def test_a_long_query_is_waited_for_as_long_as_the_app_is_alive(
+    serve: Serve, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "LIFE_S", 0.01)
+    released = threading.Event()
+    shown: list[bool] = []
+
+    def answer(sql: str) -> pa.Table:
+        released.wait(PATIENCE_S)
+        return echo(sql)
+
+    show_life = socket.Client.show_life
+
+    def show(client: socket.Client) -> bool:
+        shown.append(show_life(client))
+        if len(shown) == 50:
+            released.set()
+        return shown[-1]
+
+    monkeypatch.setattr(socket.Client, "show_life", show)
+    serve(answer)
+    assert ask(path, "SELECT 1", silence_s=PATIENCE_S) is not None
+    assert released.is_set()
+
+
+SILENT_APP = """
+import sys, time, pyarrow as pa
+from pathlib import Path
+from millpond.runtime.socket import QuerySocket
+QuerySocket(Path(sys.argv[1]), lambda sql: pa.table({"n": [1]})).start()
+print("listening", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_an_app_that_is_stopped_by_a_signal_does_not_hold_a_query(path: Path) -> None:
+    words = [sys.executable, "-c", SILENT_APP, str(path)]
+    app = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert app.stdout is not None
+        assert app.stdout.readline() == "listening\n"
+        os.kill(app.pid, signal.SIGSTOP)
+        with pytest.raises(RunError, match=r"MP711.*no sign of life") as caught:
+            ask(path, "SELECT 1", silence_s=0.2)
+        assert "--timeout" in caught.value.hint
+        os.kill(app.pid, signal.SIGCONT)
+        assert ask(path, "SELECT 1", silence_s=PATIENCE_S) is not None
+    finally:
+        app.kill()
+        app.communicate()

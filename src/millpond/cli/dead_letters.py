@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from millpond.cli.command import Arguments, Command, add_state, add_variables
+from millpond.cli.command import Arguments, Command, add_state, add_timeout, add_variables
 from millpond.cli.messages import counted
 from millpond.cli.query import answer, find_state
 from millpond.cli.results import FORMATS, Form, write_result
 from millpond.errors import OptionError
+from millpond.units import parse_duration
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_state(parser)
     add_variables(parser)
+    add_timeout(parser)
     parser.add_argument("--format", choices=FORMATS, default="table", help="how counts are written (table)")
 
 
@@ -48,8 +50,13 @@ def run(arguments: Arguments) -> int:
     if arguments.repair is not None:
         raise OptionError("MP310", "--repair is for replay.", hint="Write: millpond dead-letters replay FILE ...")
     letters = f"SELECT source, flow, statement, line, code, at FROM dead_letters{_condition(arguments.where)}"
-    write_result(_counts(answer(letters, find_state(arguments.state, arguments.file))), Form(arguments.format))
+    state, silence_s = find_state(arguments.state, arguments.file), _silence_s(arguments)
+    write_result(_counts(answer(letters, state, silence_s=silence_s)), Form(arguments.format))
     return 0
+
+
+def _silence_s(arguments: Arguments) -> float:
+    return parse_duration(arguments.timeout) / 1_000_000
 
 
 def _condition(where: str | None) -> str:
@@ -65,10 +72,11 @@ def _counts(letters: pa.Table) -> pa.Table:
 
 
 def _replay(arguments: Arguments) -> int:
-    from millpond.runtime.socket import SOCKET_NAME, ask_replay
+    from millpond.runtime.socket import SOCKET_NAME
+    from millpond.runtime.socket_client import ask_replay
 
     state = find_state(arguments.state, arguments.file)
-    found = ask_replay(state / SOCKET_NAME, arguments.where, arguments.repair)
+    found = ask_replay(state / SOCKET_NAME, arguments.where, arguments.repair, _silence_s(arguments))
     if found is None:
         found = _replay_stopped(arguments)
     told = f"{counted(found['sent'], 'record')} sent again, {found['refused']} refused again"

@@ -78,18 +78,17 @@ def play(show: Show, scratch: Path, stopper: Stopper) -> tuple[Ended, list[str]]
     out = scratch / "out"
     summary: list[str] = []
     enough = threading.Event()
-    with open_view(json=False) as view:
-        view.say(f"The trading example: {show.trades:,} trades and {show.quotes:,} quotes; Ctrl-C ends it early.")
-        app = App(folder() / "trading.sql", state=scratch / "state", variables=show.variables(out), output=view.rows)
-        stopper.on_first(lambda: _end_early(view, enough))
+    view = open_view(json=False)
+    view.say(f"The trading example: {show.trades:,} trades and {show.quotes:,} quotes; Ctrl-C ends it early.")
+    app = App(folder() / "trading.sql", state=scratch / "state", variables=show.variables(out), output=view.rows)
+    stopper.on_first(lambda: _end_early(view, enough))
 
-        def work() -> None:
-            app.start()
-            _wait_for_rows(app, show, enough)
-            summary.extend(_summary(app, out))
+    def work() -> None:
+        app.start()
+        _wait_for_rows(app, show, enough)
+        summary.extend(_summary(app, out))
 
-        ended = watch(app, work, view, stopper, app.plan.warnings)
-    return ended, summary
+    return watch(app, work, view, stopper, app.plan.warnings), summary
 
 
 def _end_early(view: View, enough: threading.Event) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from collections.abc import Sequence
 from millpond.cli import check, dead_letters, demo, doctor, explain, query, run, shell, version
 from millpond.cli.command import Command, Parser
 from millpond.cli.messages import print_errors
+from millpond.cli.streams import discard_output, keep_for_good, standard_streams, unwritable
 from millpond.errors import MillpondError, OptionError
 from millpond.suggest import did_you_mean
 
@@ -31,21 +31,30 @@ FINE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; never raises, never shows a stack trace unless `--debug` is given."""
-    words = list(sys.argv[1:] if words is None else words)
-    debug = "--debug" in words or os.environ.get("MILLPOND_DEBUG", "").lower() in ("1", "true", "yes", "on")
-    _speak_utf8()
+    given = list(sys.argv[1:] if words is None else words)
+    streams = standard_streams(json="--json" in given)
+    if words is not None:
+        with streams:
+            return _ended(given)
+    keep_for_good(streams)
+    return _ended(given)
+
+
+def _ended(words: list[str]) -> int:
+    """The exit code of a command, after what went wrong in it was printed."""
     try:
         return _run(words)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader, `head` perhaps, has had enough. Standard output goes nowhere, or Python would complain at the end.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader, `head` perhaps, has had enough.
+        discard_output()
         return FINE
     except Exception as error:
-        print_errors([error], json="--json" in words, debug=debug)
-        return error.exit_code if isinstance(error, MillpondError) else FAILED
+        found = (unwritable(error) if isinstance(error, OSError) else None) or error
+        debug = "--debug" in words or os.environ.get("MILLPOND_DEBUG", "").lower() in ("1", "true", "yes", "on")
+        print_errors([found], json="--json" in words, debug=debug)
+        return found.exit_code if isinstance(found, MillpondError) else FAILED
 
 
 def _run(words: list[str]) -> int:
@@ -80,13 +89,6 @@ def _overview() -> str:
             "What a command takes: millpond COMMAND --help",
         ]
     )
-
-
-def _speak_utf8() -> None:
-    """Rows and messages are UTF-8 whatever the locale says, so that no character of the data can fail to print."""
-    for stream in (sys.stdout, sys.stderr):
-        if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from millpond.cli.command import Arguments, Command, add_state, add_variables
+from millpond.cli.command import Arguments, Command, add_state, add_timeout, add_variables
 from millpond.cli.results import FORMATS, Form, write_result
 from millpond.errors import OptionError, SqlError, StateError
+from millpond.units import parse_duration
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--decimal", choices=("string", "number"), default="string", help="how decimals stand in JSON (string)"
     )
+    add_timeout(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where rows go instead of standard output")
 
 
@@ -50,9 +52,10 @@ def run(arguments: Arguments) -> int:
     variables = dict(arguments.variables)
     sql = read_query(text, variables)
     state = find_state(arguments.state, arguments.app)
+    silence_s = parse_duration(arguments.timeout) / 1_000_000
 
     def ask() -> pa.Table:
-        return answer(sql, state, arguments.app, variables)
+        return answer(sql, state, arguments.app, variables, silence_s)
 
     if interval_s is not None:
         watch(ask, form, sql, interval_s)
@@ -119,11 +122,18 @@ def read_query(text: str, variables: dict[str, str]) -> str:
     return statement.text if "${" in text else text
 
 
-def answer(sql: str, state: Path, app: str | None = None, variables: Mapping[str, str] | None = None) -> pa.Table:
+def answer(
+    sql: str,
+    state: Path,
+    app: str | None = None,
+    variables: Mapping[str, str] | None = None,
+    silence_s: float = 10.0,
+) -> pa.Table:
     """The rows of a query, from the app that holds the state directory or, when none does, from its tables."""
-    from millpond.runtime.socket import SOCKET_NAME, ask
+    from millpond.runtime.socket import SOCKET_NAME
+    from millpond.runtime.socket_client import ask
 
-    told = ask(state / SOCKET_NAME, sql)
+    told = ask(state / SOCKET_NAME, sql, silence_s)
     if told is not None:
         return told
     from millpond.runtime.reading import query_state

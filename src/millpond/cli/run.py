@@ -33,8 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: Arguments) -> int:
     with Stopper() as stopper:
         try:
-            with open_view(json=arguments.json, file=arguments.file) as view:
-                ended = _run_app(arguments, view, stopper)
+            ended = _run_app(arguments, open_view(json=arguments.json, file=arguments.file), stopper)
         except KeyboardInterrupt:
             leave_at_once(stopper.exit_code, quiet=arguments.json)
     print_errors(ended.failures, json=arguments.json, debug=arguments.debug, told=ended.told)

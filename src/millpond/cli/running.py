@@ -28,7 +28,7 @@ class Ended:
 def watch(app: App, work: Callable[[], None], view: View, stopper: Stopper, told: Iterable[Problem]) -> Ended:
     """Do the work while the view shows the app, and stop the app."""
     raised: list[MillpondError] = []
-    with Watcher(app.progress, view, told) as watcher:
+    with Watcher(app.progress, view, told, stopper.excuses) as watcher:
         try:
             work()
         except MillpondError as error:
@@ -40,7 +40,8 @@ def watch(app: App, work: Callable[[], None], view: View, stopper: Stopper, told
         app.stop()
     if stopper.failure is not None:
         raise stopper.failure
-    return Ended(list(dict.fromkeys([*raised, *app.failures])), watcher.told)
+    failures = [f for f in dict.fromkeys([*raised, *app.failures]) if not all(map(stopper.excuses, f.problems))]
+    return Ended(failures, watcher.told)
 
 
 def leave_at_once(code: int, *, quiet: bool = False) -> NoReturn:

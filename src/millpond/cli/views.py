@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol, TextIO
 
 from millpond.cli.lines import JsonView, LineView
@@ -34,28 +30,13 @@ class View(Protocol):
         """A sentence for people; programs have the states."""
 
 
-@contextmanager
-def open_view(*, json: bool, file: str | None = None) -> Iterator[View]:
+def open_view(*, json: bool, file: str | None = None) -> View:
     """The view that fits where standard error goes; `file` is the SQL file, for what to do next."""
-    with _copy(sys.stderr) as terminal:
-        if json:
-            yield JsonView(terminal, sys.stdout)
-        elif not sys.stderr.isatty():
-            yield LineView(terminal, sys.stdout)
-        else:
-            # rich takes longer to import than most commands take to run.
-            from millpond.cli.live import LiveView
+    if json:
+        return JsonView(sys.stderr, sys.stdout)
+    if not sys.stderr.isatty():
+        return LineView(sys.stderr, sys.stdout)
+    # rich takes longer to import than most commands take to run.
+    from millpond.cli.live import LiveView
 
-            yield LiveView(terminal, sys.stdout, file)
-
-
-@contextmanager
-def _copy(stream: TextIO) -> Iterator[TextIO]:
-    """The stream by a descriptor of its own: standard error points elsewhere for the moment in which the JVM starts."""
-    try:
-        descriptor = os.dup(stream.fileno())
-    except (OSError, io.UnsupportedOperation):
-        yield stream
-        return
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as copy:
-        yield copy
+    return LiveView(sys.stderr, sys.stdout, file)

@@ -17,9 +17,17 @@ INTERVAL_S = 0.25
 class Watcher:
     """Between entering and leaving, the view is redrawn four times a second; leaving shows the final state.
 
-    Warnings and failures are shown once, when they come up; `told` are those that were shown before."""
+    Warnings and failures are shown once, when they come up; `told` are those that were shown before, and what `excuses`
+    holds for is not shown."""
 
-    def __init__(self, progress: Callable[[], AppProgress], view: View, told: Iterable[Problem] = ()) -> None:
+    def __init__(
+        self,
+        progress: Callable[[], AppProgress],
+        view: View,
+        told: Iterable[Problem] = (),
+        excuses: Callable[[Problem], bool] = lambda problem: False,
+    ) -> None:
+        self._excuses = excuses
         self._progress = progress
         self._view = view
         self.told = set(told)
@@ -52,7 +60,7 @@ class Watcher:
     def _look(self) -> AppProgress:
         progress = self._progress()
         for problem in (*progress.problems, *progress.failures):
-            if problem not in self.told:
+            if problem not in self.told and not self._excuses(problem):
                 self.told.add(problem)
                 self._view.tell(problem)
         return progress

@@ -285,6 +285,9 @@ class Store(Protocol):
     # them too, before it looks at anything, so that two such calls come one after another.
     followers: Callable[[str], Sequence[str]] | None
 
+    # Called with an error in a thread beside the commits, such as compaction: the store goes on, its caller may not.
+    on_failure: Callable[[BaseException], None] | None
+
     states: dict[str, str]
 
     def create(self, spec: TableSpec) -> Table:

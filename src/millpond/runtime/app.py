@@ -46,6 +46,7 @@ from millpond.runtime.result import Result
 from millpond.runtime.running import Running
 from millpond.runtime.shown import shown
 from millpond.runtime.socket import QuerySocket
+from millpond.runtime.spark.errors import coded
 from millpond.runtime.transaction import AppTransaction, refuse_defined
 from millpond.runtime.views.announcing import announce, publish
 from millpond.settings import load_settings
@@ -107,19 +108,21 @@ class App:
     def run_once(self) -> None:
         """Load tables, run every flow until it has taken what its source held at the start, and stop. Raises what
         failed, after the rest has run."""
-        running = self._open(again=True)
-        try:
-            running.start_up(drain=True)
-        finally:
-            self._halt()
+        with coded():
+            running = self._open(again=True)
+            try:
+                running.start_up(drain=True)
+            finally:
+                self._halt()
         self._raise_failures()
 
     def start(self) -> None:
         """Start up and go on in the background; returns when every flow has caught up."""
-        running = self._open(again=True)
-        running.start_up(drain=False)
-        if not running.context.stopping.is_set():
-            running.go_on()
+        with coded():
+            running = self._open(again=True)
+            running.start_up(drain=False)
+            if not running.context.stopping.is_set():
+                running.go_on()
 
     def wait(self) -> None:
         """Block until the app is stopped or asked to stop, or until everything in it has failed."""
@@ -152,8 +155,9 @@ class App:
         running = self._running
         if running is None:
             return
-        running.stop()
-        with self._lock:
+        with coded():
+            running.stop()
+        with self._lock, coded():
             if self._running is running:
                 self._failures = running.failures
                 # With the columns that were found while it ran.
@@ -359,7 +363,13 @@ class App:
         """Answer `millpond query` of the same user for as long as the state directory is held."""
         folder = running.context.state
         if self._temporary is None:
-            self._socket = QuerySocket(folder.socket, lambda sql: self.query(sql).to_arrow(), self._replay)
+            thread = running.context.supervisor.thread
+            self._socket = QuerySocket(
+                folder.socket,
+                lambda sql: self.query(sql).to_arrow(),
+                self._replay,
+                lambda name, work: thread(name, work).start(),
+            )
             self._socket.start()
 
     def _replay(self, where: str | None, repair: str | None) -> dict[str, object]:

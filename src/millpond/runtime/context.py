@@ -17,6 +17,7 @@ from millpond.runtime.dead_letters import Letters
 from millpond.runtime.figures.progress import READY, STALE
 from millpond.runtime.keeping.state import StateFolder
 from millpond.runtime.spark.access import Exchange
+from millpond.runtime.supervision import Supervisor
 from millpond.runtime.views.writers import Writers
 from millpond.sql.statements import Name, Statement
 
@@ -30,6 +31,7 @@ class Context:
     state: StateFolder
     exchange: Exchange
     spark: Callable[[], SparkSession]
+    supervisor: Supervisor = field(default_factory=lambda: Supervisor(lambda failure: None))
     # Whether a changed file may drop rows that it no longer has a place for.
     accept: bool = False
     sinks: dict[str, Sink] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from millpond.plan.model import Plan
 from millpond.runtime.context import Context
 from millpond.runtime.figures.asking import ask
 from millpond.runtime.figures.last import remember, with_last_known
-from millpond.runtime.figures.progress import FAILED, AppProgress
+from millpond.runtime.figures.progress import FAILED, RETRYING, RUNNING, WAITING, AppProgress
 from millpond.runtime.figures.reporting import progress_of
 from millpond.runtime.flows.flow import Flow
 from millpond.runtime.flows.joining import relay_sinks
@@ -33,11 +33,11 @@ from millpond.runtime.one_shots import OneShots
 from millpond.runtime.preparing import Preparation
 from millpond.runtime.sinks import open_sinks, recover_sinks
 from millpond.runtime.spark.access import Exchange, Views
-from millpond.runtime.spark.errors import translate
 from millpond.runtime.spark.evaluate import spark_fallback
 from millpond.runtime.spark.jars import session_conf
 from millpond.runtime.spark.session import adopt_session, build_session, end_session
 from millpond.runtime.starting import Replan, Start
+from millpond.runtime.supervision import Supervisor
 from millpond.runtime.transaction import refuse_defined
 from millpond.runtime.views.announcing import announce, publish
 from millpond.sql.statements import Select, Statement
@@ -74,7 +74,16 @@ class Running:
         except BaseException:
             folder.close()
             raise
-        self.context = Context(plan, store, folder, Exchange(folder.exchange), self.spark, table_states=store.states)
+        self.context = Context(
+            plan,
+            store,
+            folder,
+            Exchange(folder.exchange),
+            self.spark,
+            table_states=store.states,
+            supervisor=Supervisor(self._end),
+        )
+        store.on_failure = self.context.supervisor.report
         self.context.notices.extend(store.problems)
         store.before_commit = self._follow_user
         store.followers = lambda name: [view.name for view in self.context.views_of({name})]
@@ -85,8 +94,7 @@ class Running:
         self._output = output or sys.stdout
         self._poller: Poller | None = None
         self._prepared = False
-        self._failure: MillpondError | None = None
-        self._starter = threading.Thread(target=self._bring_up, name="millpond-starter", daemon=True)
+        self._starter = self.context.supervisor.thread("starter", self._bring_up)
         self._numbers = itertools.count()
 
     @property
@@ -113,6 +121,7 @@ class Running:
             elif self._brought:
                 self._session = adopt_session(self._session)
                 self._brought = False
+            self.context.supervisor.watch_java()
             return self._session
 
     def own_views(self) -> Views:
@@ -198,7 +207,7 @@ class Running:
         """All flows that caught up run side by side from now on; the others when they can."""
         self.state = "running"
         remember(self.context.store, self.progress())
-        self._poller = Poller(self.flows, self.loaders)
+        self._poller = Poller(self.flows, self.loaders, self.context.supervisor)
         for flow in self.start.started():
             flow.start()
         self._poller.start()
@@ -208,25 +217,32 @@ class Running:
     def _bring_up(self) -> None:
         """In a thread of its own: start what could not be started at first."""
         while self.start.is_pending and not self.context.stopping.wait(ROUND_S):
-            try:
-                self._round(drain=False)
-                if self.context.stopping.is_set():
-                    return
-                for flow in self.start.started():
-                    flow.start()
-                self.start.finish()
-            except Exception as error:
-                self._failure = translate(error)
+            self._round(drain=False)
+            if self.context.stopping.is_set():
                 return
+            for flow in self.start.started():
+                flow.start()
+            self.start.finish()
+
+    def _end(self, failure: MillpondError) -> None:
+        """Called by the supervisor when something has failed without which the app cannot go on."""
+        for flow in self.flows:
+            if flow.state in (RUNNING, WAITING, RETRYING):
+                flow.fail(type(failure).of(failure.problems))
+        self.context.stopping.set()
 
     @property
     def failures(self) -> tuple[MillpondError, ...]:
-        return (*self.start.failures, *((self._failure,) if self._failure is not None else ()))
+        """What has failed; what ended the app as a whole is listed once, not again for every flow."""
+        ended = self.context.supervisor.failure
+        if ended is None:
+            return self.start.failures
+        return (*(e for e in self.start.failures if e.problems[0].message != ended.problems[0].message), ended)
 
     @property
     def ended(self) -> bool:
         """Whether nothing is left that could go on, or a failure was to end the app."""
-        if any(flow.stops_app for flow in self.flows):
+        if self.context.supervisor.failure is not None or any(flow.stops_app for flow in self.flows):
             return True
         watched = any(loader.plan.watch and loader.error is None for loader in self.loaders)
         going = watched or self._starter.is_alive()
@@ -244,6 +260,7 @@ class Running:
 
     def stop(self) -> None:
         """Let the batches under way end, then stop; a flow that has not begun is not begun."""
+        self.context.supervisor.stop()
         self.context.stopping.set()
         self.state = "stopping"
         if self._poller is not None:

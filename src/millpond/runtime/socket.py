@@ -1,15 +1,18 @@
 """The socket of a running app: one process of the same user asks, the app answers with Arrow.
 
 A request is four bytes of length and a JSON object, `{"sql": ...}` or `{"replay": condition, "repair": expression}`.
-The answer is one byte that says what follows, the Arrow stream or JSON itself, and one byte that says it is complete:
-an Arrow stream cut between two batches would otherwise look like a short result.
+The answer begins with signs of life, one byte each, of which the first comes at once; then one byte that says what
+follows, the Arrow stream or JSON itself, and one byte that says it is complete: an Arrow stream cut between two batches
+would otherwise look like a short result.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import selectors
 import shutil
 import socket
 import struct
@@ -18,11 +21,11 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from millpond.errors import InputError, MillpondError, Place, Problem, RunError, Severity
+from millpond.errors import MillpondError, RunError
 from millpond.redact import redact
 
 SOCKET_NAME = "socket"
@@ -30,30 +33,38 @@ SOCKET_NAME = "socket"
 # The address of a Unix socket has 104 bytes on some systems and 108 on others, the final zero included.
 ADDRESS_BYTES_MAX = 100
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
-CONNECTIONS_MAX = 16
-REQUEST_TIMEOUT_S = 10.0
+# Answers under way; further requests wait for one of them to end.
+ANSWERS_MAX = 16
+# Clients that are connected and have not asked yet; beyond it the one that has waited longest is disconnected.
+ASKING_MAX = 64
 ANSWER_TIMEOUT_S = 60.0
-CONNECT_TIMEOUT_S = 5.0
+# How often an app shows that it is alive while it works on an answer.
+LIFE_S = 1.0
 
-_ARROW, _JSON, _END = b"A", b"J", b"."
-_LENGTH = struct.Struct(">I")
+ARROW, JSON, END, LIFE = b"A", b"J", b".", b"~"
+LENGTH = struct.Struct(">I")
 # What SO_PEERCRED tells: process, user, group.
 _CREDENTIALS = struct.Struct("3i")
 
 Answer = Callable[[str], pa.Table]
 Replay = Callable[[str | None, str | None], Mapping[str, object]]
+StartThread = Callable[[str, Callable[[], None]], object]
 
 
 class QuerySocket:
-    """Answers queries in threads of its own; `answer` may be called from several of them at once."""
+    """Answers queries in threads of its own; `answer` may be called from several of them at once. `start_thread` starts
+    the one that listens; the app's supervisor notices when it dies."""
 
-    def __init__(self, path: Path, answer: Answer, replay: Replay | None = None) -> None:
+    def __init__(
+        self, path: Path, answer: Answer, replay: Replay | None = None, start_thread: StartThread | None = None
+    ) -> None:
         self.path = path
         self._answer = answer
         self._replay = replay
+        self._start_thread = start_thread or _start_thread
         self._listener: socket.socket | None = None
         self._folder: str | None = None
-        self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._room = threading.BoundedSemaphore(ANSWERS_MAX)
 
     def start(self) -> None:
         """Listen. The caller holds the state directory, so whatever socket is there belongs to a dead process."""
@@ -63,7 +74,7 @@ class QuerySocket:
             listener.bind(address)
             # Nobody can connect before listen(), so there is no moment at which others could.
             os.chmod(address, 0o600)
-            listener.listen(CONNECTIONS_MAX)
+            listener.listen(ASKING_MAX)
         except OSError as error:
             listener.close()
             self._remove()
@@ -71,16 +82,15 @@ class QuerySocket:
                 "MP805", f"The query socket {self.path} cannot be made: {error.strerror}.", hint=_SOCKET_HINT
             ) from error
         self._listener = listener
-        threading.Thread(target=self._accept, args=(listener,), name="query-socket", daemon=True).start()
+        self._start_thread("query-socket", Listening(listener, self._serve).run)
 
     def stop(self) -> None:
         """Listen no longer; answers under way go on. May be called twice."""
         if self._listener is None:
             return
         with contextlib.suppress(OSError):
-            # Closing alone does not wake a thread that waits in accept().
+            # Closing alone does not wake a thread that waits for the next client.
             self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
         self._listener = None
         self._remove()
 
@@ -100,28 +110,15 @@ class QuerySocket:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            self._room.acquire()
-            threading.Thread(target=self._serve, args=(connection,), name="query-answer", daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        try:
-            with connection, contextlib.suppress(OSError, EOFError):
-                if not _same_user(connection):
-                    return
-                connection.settimeout(REQUEST_TIMEOUT_S)
-                with connection.makefile("rb") as reader:
-                    request = _read_request(reader)
-                connection.settimeout(ANSWER_TIMEOUT_S)
-                with connection.makefile("wb") as writer:
-                    _write_answer(writer, self._answered(request))
-        finally:
-            self._room.release()
+    def _serve(self, client: Client) -> None:
+        """In a thread of its own: work on one request and write the answer."""
+        with client.connection, contextlib.suppress(OSError):
+            with self._room:
+                answer = self._answered(client.request())
+            client.begin_answer()
+            client.connection.settimeout(ANSWER_TIMEOUT_S)
+            with client.connection.makefile("wb") as writer:
+                _write_answer(writer, answer)
 
     def _answered(self, request: Any) -> pa.Table | Mapping[str, object]:
         try:
@@ -137,53 +134,128 @@ class QuerySocket:
             return _error_json(RunError("MP999", redact(f"{type(error).__name__}: {error}"), hint=_VERSION_HINT))
 
 
+class Client:
+    """A connection and what has come of its request. One thread reads it, then one thread answers, while the first goes
+    on to show that the app is alive."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        connection.setblocking(False)
+        self._read = bytearray()
+        self._lock = threading.Lock()
+        self._answering = False
+
+    def receive(self) -> bool:
+        """Take what has come; whether the request is complete. EOFError when it can never be."""
+        found = self.connection.recv(65_536)
+        if not found:
+            raise EOFError
+        self._read += found
+        return len(self._read) >= LENGTH.size and (self._size > REQUEST_BYTES_MAX or len(self._read) >= self._end)
+
+    def request(self) -> Any:
+        """The request; None for one that is none."""
+        try:
+            return json.loads(self._read[LENGTH.size : self._end]) if self._size <= REQUEST_BYTES_MAX else None
+        except ValueError:
+            return None
+
+    def show_life(self) -> bool:
+        """Let the client know that the app works on its answer; False when there is no need any more."""
+        with self._lock, contextlib.suppress(OSError):
+            if not self._answering:
+                self.connection.send(LIFE)
+                return True
+        return False
+
+    def begin_answer(self) -> None:
+        """From now on only the answer is written."""
+        with self._lock:
+            self._answering = True
+
+    @property
+    def _size(self) -> int:
+        return int(LENGTH.unpack_from(self._read)[0])
+
+    @property
+    def _end(self) -> int:
+        return LENGTH.size + self._size
+
+
+class Listening:
+    """The one thread that takes clients and reads their requests, so that a client that does not ask holds up none."""
+
+    def __init__(self, listener: socket.socket, serve: Callable[[Client], None]) -> None:
+        self._listener = listener
+        self._serve = serve
+        # In the order in which they connected.
+        self._asking: dict[socket.socket, Client] = {}
+        self._waiting: list[Client] = []
+
+    def run(self) -> None:
+        """Until the listener is shut down."""
+        with self._listener, selectors.DefaultSelector() as selector:
+            self._listener.setblocking(False)
+            selector.register(self._listener, selectors.EVENT_READ)
+            while True:
+                ready = [key.fileobj for key, _ in selector.select(LIFE_S)]
+                if self._listener in ready and not self._accept_all(selector):
+                    break
+                for connection in [c for c in self._asking if c in ready]:
+                    self._hear(selector, connection)
+                self._waiting = [client for client in self._waiting if client.show_life()]
+            for connection in self._asking:
+                connection.close()
+
+    def _accept_all(self, selector: selectors.BaseSelector) -> bool:
+        """Take the clients that have come; False when there is nothing to listen at any more."""
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except BlockingIOError:
+                return True
+            except OSError as error:
+                # Too many open files, or a client that has gone: the others are served, and the next ones taken then.
+                return error.errno not in (errno.EINVAL, errno.EBADF)
+            self._accept(selector, connection)
+
+    def _accept(self, selector: selectors.BaseSelector, connection: socket.socket) -> None:
+        if not same_user(connection):
+            connection.close()
+            return
+        if len(self._asking) >= ASKING_MAX:
+            self._release(selector, next(iter(self._asking))).connection.close()
+        self._asking[connection] = Client(connection)
+        selector.register(connection, selectors.EVENT_READ)
+
+    def _hear(self, selector: selectors.BaseSelector, connection: socket.socket) -> None:
+        try:
+            complete = self._asking[connection].receive()
+        except BlockingIOError:
+            return
+        except (OSError, EOFError):
+            self._release(selector, connection).connection.close()
+            return
+        if complete:
+            client = self._release(selector, connection)
+            client.show_life()
+            self._waiting.append(client)
+            threading.Thread(target=self._serve, args=(client,), name="millpond-answer", daemon=True).start()
+
+    def _release(self, selector: selectors.BaseSelector, connection: socket.socket) -> Client:
+        selector.unregister(connection)
+        return self._asking.pop(connection)
+
+
+def _start_thread(name: str, work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name=f"millpond-{name}", daemon=True).start()
+
+
 _SOCKET_HINT = "Choose a state directory on a local disk with --state."
 _VERSION_HINT = "Ask with the same version of millpond as the app runs."
 
 
-def ask(path: Path, sql: str) -> pa.Table | None:
-    """The rows of a query from the app that listens at `path`, None when nobody does; the app's error is raised."""
-    answer = _exchange(path, {"sql": sql})
-    return cast("pa.Table | None", answer)
-
-
-def ask_replay(path: Path, where: str | None, repair: str | None) -> dict[str, int] | None:
-    """Let the app that listens at `path` send dead letters again; what became of them, None when nobody listens."""
-    answer = _exchange(path, {"replay": where, "repair": repair})
-    return None if answer is None else cast("dict[str, int]", answer["replayed"])
-
-
-def _exchange(path: Path, request: Mapping[str, object]) -> Any:
-    connection = _connect(path)
-    if connection is None:
-        return None
-    with connection:
-        text = json.dumps(request).encode()
-        try:
-            connection.sendall(_LENGTH.pack(len(text)) + text)
-            with connection.makefile("rb") as reader:
-                return _read_answer(reader)
-        except (OSError, EOFError, pa.ArrowException, ValueError) as error:
-            raise RunError("MP705", "The app ended while it answered.", hint="Ask again.") from error
-
-
-def _connect(path: Path) -> socket.socket | None:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(CONNECT_TIMEOUT_S)
-    try:
-        connection.connect(os.readlink(path) if path.is_symlink() else str(path))
-    except OSError:
-        connection.close()
-        return None
-    if not _same_user(connection):
-        connection.close()
-        return None
-    # A query takes as long as it takes; a dead app closes the connection.
-    connection.settimeout(None)
-    return connection
-
-
-def _same_user(connection: socket.socket) -> bool:
+def same_user(connection: socket.socket) -> bool:
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         # Elsewhere than on Linux the mode of the socket's file alone keeps others out.
@@ -192,59 +264,17 @@ def _same_user(connection: socket.socket) -> bool:
     return bool(_CREDENTIALS.unpack(told)[1] == os.getuid())
 
 
-def _read_request(reader: BinaryIO) -> Any:
-    (length,) = _LENGTH.unpack(_exactly(reader, _LENGTH.size))
-    if length > REQUEST_BYTES_MAX:
-        return None
-    try:
-        return json.loads(_exactly(reader, length))
-    except ValueError:
-        return None
-
-
-def _exactly(reader: BinaryIO, size: int) -> bytes:
-    found = reader.read(size)
-    if len(found) < size:
-        raise EOFError
-    return found
-
-
 def _write_answer(writer: BinaryIO, answer: pa.Table | Mapping[str, object]) -> None:
     if isinstance(answer, pa.Table):
-        writer.write(_ARROW)
+        writer.write(ARROW)
         with pa.ipc.new_stream(writer, answer.schema) as stream:
             stream.write_table(answer)
     else:
         text = json.dumps(answer, default=str).encode()
-        writer.write(_JSON + _LENGTH.pack(len(text)) + text)
-    writer.write(_END)
+        writer.write(JSON + LENGTH.pack(len(text)) + text)
+    writer.write(END)
     writer.flush()
-
-
-def _read_answer(reader: BinaryIO) -> Any:
-    kind = _exactly(reader, 1)
-    if kind == _ARROW:
-        with pa.ipc.open_stream(reader) as stream:
-            answer = stream.read_all()
-    else:
-        (length,) = _LENGTH.unpack(_exactly(reader, _LENGTH.size))
-        answer = json.loads(_exactly(reader, length))
-    if _exactly(reader, 1) != _END:
-        raise EOFError
-    if isinstance(answer, dict) and "problems" in answer:
-        raise _error_of(answer)
-    return answer
 
 
 def _error_json(error: MillpondError) -> dict[str, object]:
     return {"exit_code": error.exit_code, "problems": [asdict(problem) for problem in error.problems]}
-
-
-def _error_of(answer: Mapping[str, Any]) -> MillpondError:
-    kind = InputError if answer["exit_code"] == InputError.exit_code else RunError
-    return kind.of(_problem(found) for found in answer["problems"])
-
-
-def _problem(found: Mapping[str, Any]) -> Problem:
-    place = Place(**found["place"]) if found["place"] else None
-    return Problem(**{**found, "place": place, "severity": Severity(found["severity"])})

@@ -76,8 +76,9 @@ def _addition(version: Version, ids: Ids) -> Addition:
 class Compactor:
     """A thread that is there while there is work for it. One table at a time."""
 
-    def __init__(self, work: Callable[[LiveTable], None]) -> None:
+    def __init__(self, work: Callable[[LiveTable], None], report: Callable[[BaseException], None]) -> None:
         self._work = work
+        self._report = report
         self._lock = threading.Lock()
         self._due: dict[int, LiveTable] = {}
         self._thread: threading.Thread | None = None
@@ -110,9 +111,10 @@ class Compactor:
             except MillpondError:
                 # A disk that refuses is no failure of a commit; it is tried again after the next one.
                 continue
-            except BaseException:
+            except BaseException as error:
                 self._thread = None
-                raise
+                self._report(error)
+                return
 
     def _next(self) -> LiveTable | None:
         with self._lock:

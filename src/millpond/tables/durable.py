@@ -145,12 +145,14 @@ class Folder:
         size = self._log.nbytes + self._older_bytes
         return size > max(_LOG_BYTES_MIN, 2 * sum(t.size for t in self._manifest.tables))
 
-    def in_background(self, work: Callable[[], None]) -> None:
+    def in_background(self, work: Callable[[], None], report: Callable[[BaseException], None]) -> None:
         """Do it on a thread of its own unless one is at it already. A disk that refuses is met again, and reported,
         by the next commit."""
         if self._background is not None and self._background.is_alive():
             return
-        self._background = threading.Thread(target=_quietly, args=(work,), name="millpond-checkpoint", daemon=True)
+        self._background = threading.Thread(
+            target=_reported, args=(work, report), name="millpond-checkpoint", daemon=True
+        )
         self._background.start()
 
     def bytes_of(self, table: int) -> int:
@@ -261,6 +263,13 @@ def lock_folder(path: Path) -> int:
         message = f"The tables in {path.parent} are in use by another process."
         raise StateError("MP801", message, hint="Stop that process first, or use another state directory.") from None
     return guard
+
+
+def _reported(work: Callable[[], None], report: Callable[[BaseException], None]) -> None:
+    try:
+        _quietly(work)
+    except BaseException as error:
+        report(error)
 
 
 def _quietly(work: Callable[[], None]) -> None:

@@ -52,6 +52,7 @@ class TableStore:
         self.states: dict[str, str] = {}
         self.before_commit: Callable[[Transaction], Ending | None] | None = None
         self.followers: Callable[[str], Sequence[str]] | None = None
+        self.on_failure: Callable[[BaseException], None] | None = None
         self.problems: list[Problem] = list(recovered.problems)
         self.published: Mapping[int, Base] = {}
         self._folder = folder
@@ -60,12 +61,18 @@ class TableStore:
         self._next_table = recovered.next_table
         self._commit_lock = threading.Lock()
         self._interrupted = False
-        self._compactor = Compactor(self._compact_beside)
+        self._compactor = Compactor(self._compact_beside, self._report)
         self._by_name: dict[str, LiveTable] = {}
         for id_, rows in recovered.tables.items():
             table = self._live(id_, rows)
             table.updated_at = recovered.updated_at.get(id_)
             self._add(table)
+
+    def _report(self, error: BaseException) -> None:
+        """What failed in a thread beside the commits; only a bug does."""
+        if self.on_failure is None:
+            raise error
+        self.on_failure(error)
 
     def create(self, spec: TableSpec) -> LiveTable:
         with self._commit_lock:
@@ -335,7 +342,7 @@ class TableStore:
 
     def _maintain(self) -> None:
         if self._folder is not None and self._folder.wants_checkpoint():
-            self._folder.in_background(self.checkpoint)
+            self._folder.in_background(self.checkpoint, self._report)
 
 
 def _shape_difference(old: TableSpec, new: TableSpec) -> str:

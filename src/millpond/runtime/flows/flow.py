@@ -201,7 +201,7 @@ class Flow:
                 assert self._query is not None
                 self._query.awaitTermination()
         except Exception as error:
-            self._failed(error)
+            self.failed(error)
 
     def start(self) -> None:
         """Go on from here until stopped."""
@@ -249,7 +249,7 @@ class Flow:
             if self.goes_on:
                 self._start(once=False)
         except Exception as error:
-            self._failed(error)
+            self.failed(error)
 
     def watch(self) -> None:
         """Notice that Spark ended the query by itself."""
@@ -257,10 +257,10 @@ class Flow:
         if not self.goes_on or self.state != RUNNING or query is None or self._stopping or self._is_active(query):
             return
         if not self.interruption.is_on:
-            self._failed(query.exception() or FlowError("MP705", "Spark ended the flow."))
+            self.failed(query.exception() or FlowError("MP705", "Spark ended the flow."))
         elif not self.interruption.left_s and (self._resuming is None or not self._resuming.is_alive()):
             # Elsewhere, because a source that is away may take its time to say so.
-            self._resuming = threading.Thread(target=self._resume, name=f"millpond-resume-{self.plan.id}", daemon=True)
+            self._resuming = self._context.supervisor.thread(f"resume-{self.plan.id}", self._resume)
             self._resuming.start()
 
     def _resume(self) -> None:
@@ -273,14 +273,14 @@ class Flow:
                 self.interruption.tries()
             except Exception as error:
                 self.interruption.tries()
-                self._failed(error)
+                self.failed(error)
 
     def _is_active(self, query: StreamingQuery) -> bool:
         """Whether a query runs; where Spark is not there to be asked, the flow has failed."""
         try:
             return bool(query.isActive)
         except Exception as error:
-            self._failed(error)
+            self.failed(error)
             return True
 
     @property
@@ -328,7 +328,7 @@ class Flow:
             with self._turn:
                 self._run_batch(raw, self._epoch.first + batch_id)
         except Exception as error:
-            self._failed(error)
+            self.failed(error)
             raise
         finally:
             self._fed.clear()
@@ -383,7 +383,7 @@ class Flow:
             if reached is not None:
                 self.commits.close_windows(reached)
         except Exception as error:
-            self._failed(error)
+            self.failed(error)
         finally:
             self._turn.release()
 
@@ -401,7 +401,7 @@ class Flow:
         try:
             self.commits.release_waiting()
         except Exception as error:
-            self._failed(error)
+            self.failed(error)
         finally:
             self._turn.release()
 
@@ -422,7 +422,8 @@ class Flow:
         self.tell_tables(FAILED if self.state in (WAITING, RETRYING) else STALE)
         self.state = FAILED
 
-    def _failed(self, error: BaseException) -> None:
+    def failed(self, error: BaseException) -> None:
+        """Fail, or try again later, because of an error; one that comes while the flow stops is none."""
         if isinstance(error, Stopping) or self._stopping or self.error is not None or self.interruption.is_on:
             return
         told = self.interruption.told(error)

@@ -13,6 +13,7 @@ from millpond.plan.model import SourcePlan
 from millpond.registry import find
 from millpond.runtime.figures.progress import RETRYING
 from millpond.runtime.spark.errors import translate
+from millpond.runtime.spark.process import is_ending, java_gone
 
 # What is not there, or cannot be reached, may be in a moment; anything else would fail again.
 MISSING, UNREACHABLE = "MP501", ("MP506", "MP602")
@@ -42,7 +43,9 @@ class Interruption:
         return patience(self._source.spec).delays_s if patience is not None else repeat(DELAY_S)
 
     def told(self, error: BaseException) -> MillpondError:
-        """What a failure means: the source may know it better than Spark tells it."""
+        """What a failure means: the source may know it better than Spark tells it, unless Java is what has failed."""
+        if is_ending():
+            return java_gone()
         known = self._plugin.failure(self._source.spec, error) if self._plugin.failure is not None else None
         return known if known is not None else translate(error)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from millpond.runtime.flows.flow import Flow
 from millpond.runtime.loading.load import Loader
+from millpond.runtime.supervision import Supervisor
 
 TICK_S = 0.02
 # To ask Spark whether a query still runs is a call into the JVM, and of many flows it would be one for each.
@@ -17,12 +18,12 @@ WATCH_S = 0.2
 class Poller:
     """Started when all flows run side by side; ends when asked to, between two polls."""
 
-    def __init__(self, flows: Sequence[Flow], loaders: Sequence[Loader]) -> None:
+    def __init__(self, flows: Sequence[Flow], loaders: Sequence[Loader], supervisor: Supervisor) -> None:
         self._flows = flows
         self._loaders = loaders
         self._stop = threading.Event()
         self._due: dict[int, float] = {}
-        self._thread = threading.Thread(target=self._run, name="millpond-poller", daemon=True)
+        self._thread = supervisor.thread("poller", self._run)
 
     def start(self) -> None:
         self._thread.start()
@@ -36,17 +37,24 @@ class Poller:
         while not self._stop.wait(TICK_S):
             watching = self._is_due(id(self), WATCH_S)
             for flow in self._flows:
-                if watching:
-                    flow.watch()
-                if flow.goes_on:
-                    flow.renew()
-                flow.rest()
-                flow.retry()
-                if flow.reader is not None and self._is_due(id(flow), flow.reader.interval_s):
-                    flow.poll()
+                self._tend(flow, watching=watching)
             for loader in self._loaders:
                 if loader.plan.watch and not loader.is_pending and self._is_due(id(loader), loader.interval_s):
                     loader.load()
+
+    def _tend(self, flow: Flow, *, watching: bool) -> None:
+        """All that one flow needs now; what goes wrong in it is the failure of that flow."""
+        try:
+            if watching:
+                flow.watch()
+            if flow.goes_on:
+                flow.renew()
+            flow.rest()
+            flow.retry()
+            if flow.reader is not None and self._is_due(id(flow), flow.reader.interval_s):
+                flow.poll()
+        except Exception as error:
+            flow.failed(error)
 
     def _is_due(self, what: int, interval_s: float) -> bool:
         now = time.monotonic()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
@@ -11,6 +13,7 @@ from sqlglot import exp
 from millpond.errors import FlowError, MillpondError, Place, SinkError
 from millpond.plan.missing import FAILED as MISSING
 from millpond.redact import redact
+from millpond.runtime.spark.process import is_ending, java_gone
 from millpond.sql.correlation import far_column
 
 # Spark's error class -> our code and sentence. Everything else is MP701 with Spark's first sentence.
@@ -40,8 +43,11 @@ _CLASS = re.compile(r"\[([A-Z][A-Z0-9_]+)(?:\.[A-Z0-9_.]+)?\]\s*(.*?)(?:SQLSTATE
 
 
 def is_gone(error: BaseException) -> bool:
-    """Whether an error says that there is no Spark any more to ask."""
-    return isinstance(error, Py4JNetworkError | ConnectionError) or _STOPPED in str(error)
+    """Whether an error came because there is no Spark any more to ask, or will not be in a moment."""
+    if isinstance(error, Py4JNetworkError) or is_ending():
+        return True
+    text = _text(error)
+    return text is None or _STOPPED in text
 
 
 def translate(error: BaseException, place: Place | None = None, several: str = "") -> MillpondError:
@@ -50,12 +56,11 @@ def translate(error: BaseException, place: Place | None = None, several: str = "
     ours = _find(error, MillpondError)
     if isinstance(ours, MillpondError):
         return ours.at(place)
-    text = _text(error)
+    text = None if is_gone(error) else _text(error)
+    if text is None:
+        return java_gone().at(place)
     if "No space left on device" in text:
         return SinkError("MP805", "The disk is full.", place=place, hint="Make room and start again: nothing is lost.")
-    if is_gone(error):
-        hint = "Start again: nothing is lost. Java may have been ended from outside, or for want of memory."
-        return FlowError("MP705", "Spark has ended: its Java process is gone.", place=place, hint=hint)
     if not isinstance(error, PySparkException | Py4JJavaError):
         return FlowError(
             "MP999", f"{type(error).__name__}: {redact(text)[:300]}", place=place, hint="Please report this."
@@ -78,6 +83,17 @@ def translate(error: BaseException, place: Place | None = None, several: str = "
     return FlowError(code, redact(message)[:500], place=place, hint=WRONG if written_wrong else HINTS[code])
 
 
+@contextmanager
+def coded() -> Iterator[None]:
+    """What is raised inside is an error of ours, with a code."""
+    try:
+        yield
+    except MillpondError:
+        raise
+    except Exception as error:
+        raise translate(error) from error
+
+
 def too_far(query: exp.Expr) -> MillpondError:
     """What to say of a subquery that looks further out than Spark can see, where Arrow cannot answer it either: because
     of what else it asks, or because a row makes it fail."""
@@ -91,8 +107,16 @@ def too_far(query: exp.Expr) -> MillpondError:
     return FlowError("MP224", message, hint=hint)
 
 
-def _text(error: BaseException) -> str:
-    """What an error says; one that only passes another thread's failure on says what that says."""
+def _text(error: BaseException) -> str | None:
+    """What an error says; one that only passes another thread's failure on says what that says. The text of some is
+    asked from Java: None when that does not answer any more."""
+    try:
+        return _asked_text(error)
+    except Exception:
+        return None
+
+
+def _asked_text(error: BaseException) -> str:
     java = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     text = str(error) if java is None or not isinstance(error, Py4JJavaError) else str(java.toString())
     for _ in range(_CAUSES_MAX):

@@ -11,15 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from millpond.errors import SetupError
 from millpond.runtime.spark.errors import is_gone
 from millpond.runtime.spark.java import JAVA_MIN, find_java, java_version
 from millpond.runtime.spark.local_files import use_own_local_files
+from millpond.runtime.spark.process import launch_java
 
 # Measured (docs/performance.md): the first two take a trigger from 150 ms to under 40 ms on a local disk, because
 # Spark's default file manager starts a process for every file it touches. They are safe here: a lock on the state
@@ -101,9 +100,9 @@ def build_session(
     for name, value in conf.items():
         builder = builder.config(name, value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    with _standard_error_to(log_file), _interrupts_kept():
+    with _interrupts_kept():
         try:
-            _launch_java(conf)
+            launch_java(conf, log_file)
             session = builder.getOrCreate()
         except (PySparkException, RuntimeError, OSError) as error:
             hint = "Run: millpond doctor" + (f"; Spark's own words are in {log_file}." if log_file else "")
@@ -111,14 +110,6 @@ def build_session(
     if streams:
         use_own_local_files(session)
     return session
-
-
-def _launch_java(conf: Mapping[str, str]) -> None:
-    """Start Java outside of our process group: a signal to all of it, as `timeout` sends, is for us, who let the batch
-    under way end and need Spark for that. Java ends when we do."""
-    if SparkContext._gateway is None:
-        settings = SparkConf().setAll(list(conf.items()))
-        SparkContext._ensure_initialized(gateway=launch_gateway(settings, {"start_new_session": True}))
 
 
 def end_session(session: SparkSession) -> None:
@@ -170,22 +161,3 @@ def _interrupts_kept() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, kept)
-
-
-@contextmanager
-def _standard_error_to(log_file: Path | None) -> Iterator[None]:
-    """The JVM inherits standard error when it starts and keeps it: hand it the log file instead of the terminal."""
-    sys.stderr.flush()
-    try:
-        kept = os.dup(2)
-    except OSError:
-        yield
-        return
-    target = os.open(log_file or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(target, 2)
-    os.close(target)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
