@@ -16,12 +16,14 @@ import pytest
 
 MILLPOND = (sys.executable, "-m", "millpond.cli.main")
 PATIENCE_S = 300.0
+PLAIN = {**os.environ, "LC_ALL": "C"}
 
 APP = """
 CREATE STREAM ticks AS SELECT seq, concat('u', seq % 3) AS user_id FROM 'generate://?rows=100000&rate=200&seed=1';
 CREATE TABLE totals AS SELECT user_id, COUNT(*) AS n FROM ticks GROUP BY user_id;
 CREATE TABLE users (user_id STRING PRIMARY KEY, paid DECIMAL(12,2));
 INSERT INTO users VALUES ('u1', 1.50);
+CREATE TABLE sizes AS SELECT * FROM 'file://./größe.csv';
 """
 
 
@@ -32,6 +34,7 @@ class Process:
         self.process = subprocess.Popen(
             [*MILLPOND, "run", "app.sql", "--json"],
             cwd=folder,
+            env=PLAIN,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -80,7 +83,7 @@ class Process:
 
 def query(folder: Path, sql: str) -> list[dict[str, Any]]:
     words = [*MILLPOND, "query", sql, "--app", "app.sql", "--format", "json"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    done = subprocess.run(words, cwd=folder, env=PLAIN, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -109,15 +112,19 @@ def run(folder: Path) -> Iterator[Run]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "app.sql").write_text(APP)
-    return tmp_path
+    """With names beyond ASCII, which any locale must allow."""
+    folder = tmp_path / "Übung ß"
+    folder.mkdir()
+    (folder / "app.sql").write_text(APP, "utf-8")
+    (folder / "größe.csv").write_text("size\nÄ\n", "utf-8")
+    return folder
 
 
 @pytest.mark.process
 def test_a_running_app_is_asked_and_stopped_and_goes_on_where_it_was(folder: Path, run: Run) -> None:
     app = run(in_background=True)
     app.until_rows(100)
-    assert query(folder, "SELECT paid FROM users") == [{"paid": "1.50"}]
+    assert query(folder, "SELECT paid, size FROM users, sizes") == [{"paid": "1.50", "size": "Ä"}]
     live = query(folder, "SELECT SUM(n) AS n FROM totals")[0]["n"]
     assert live >= 100
     assert app.end(signal.SIGTERM) == 0, app.said

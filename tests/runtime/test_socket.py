@@ -69,6 +69,21 @@ def test_a_result_of_many_batches_arrives_whole(serve: Serve, path: Path) -> Non
     assert ask(path, "SELECT n FROM t") == rows
 
 
+def test_the_thread_that_listens_ends_with_the_socket(path: Path) -> None:
+    threads: list[threading.Thread] = []
+
+    def start(name: str, work: Callable[[], None]) -> None:
+        threads.append(threading.Thread(target=work))
+        threads[0].start()
+
+    server = QuerySocket(path, echo, start_thread=start)
+    server.start()
+    assert ask(path, "SELECT 1") is not None
+    server.stop()
+    threads[0].join(PATIENCE_S)
+    assert not threads[0].is_alive()
+
+
 def test_nobody_listening_is_no_error(path: Path, serve: Serve) -> None:
     assert ask(path, "SELECT 1") is None
     serve(echo).stop()

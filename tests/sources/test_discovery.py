@@ -83,6 +83,15 @@ def test_bad_rows_of_the_sample_do_not_matter(discover: Any, data: Path) -> None
     assert types(discover("file://./b.jsonl")) == {"a": "BIGINT"}
 
 
+@pytest.mark.parametrize("depth", [1_100, 100_000])
+def test_what_is_nested_too_deeply_is_text(discover: Any, data: Path, depth: int) -> None:
+    deep = '{"a":' * depth + "1" + "}" * depth
+    (data / "x.jsonl").write_text(f'{deep}\n{{"b": 1}}\n')
+    found = types(discover("file://./x.jsonl"))
+    assert found["b"] == "BIGINT"
+    assert found.get("a", "STRING").count("STRUCT") < 50
+
+
 def test_only_the_sample_is_looked_at_in_the_order_of_arrival(discover: Any, data: Path) -> None:
     (data / "a.jsonl").write_text('{"a": 1}\n{"a": 2}\n{"a": "x"}\n')
     assert types(discover("file://./a.jsonl", sample_rows="2")) == {"a": "BIGINT"}

@@ -185,3 +185,33 @@ def test_lines_of_blanks_are_no_part_of_the_row_before_them(file: Path) -> None:
         (8, b"2,y\n"),
     ]
     assert piece.end == file.stat().st_size
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_carriage_return_alone_ends_the_rows_of_a_csv_file_that_has_no_newline(
+    tmp_path: Path, encoding: str, compressed: bool
+) -> None:
+    file = tmp_path / ("a.csv.gz" if compressed else "a.csv")
+    data = 'a,b\r1,"x, y"\r2,z\r3,last'.encode(encoding)
+    file.write_bytes(gzip.compress(data) if compressed else data)
+    form = FileFormat("csv", encoding=encoding)
+    header = read_header(file, form, Tail.LEAVE)
+    assert header is not None
+    assert header.names == ("a", "b")
+    found = read(file, form, start=header.end, tail=Tail.COMPLETE, width=2)
+    assert values(found) == [b'1,"x, y"', b"2,z", b"3,last"]
+    assert positions(found) == [4, 13, 17]
+    assert values(read(file, form, start=13)) == [b"2,z"]
+
+
+def test_a_carriage_return_in_a_file_with_newlines_is_part_of_its_row(file: Path) -> None:
+    file.write_bytes(b'a,b\n1,"x\ry"\n2,z\n')
+    assert values(read(file, CSV)) == [b"a,b", b'1,"x\ry"', b"2,z"]
+
+
+def test_a_carriage_return_at_the_end_waits_for_its_newline(file: Path) -> None:
+    file.write_bytes(b"a,b\r")
+    assert read_header(file, CSV, Tail.LEAVE) is None
+    file.write_bytes(b"a,b\r\n1,2\r\n")
+    assert values(read(file, CSV)) == [b"a,b", b"1,2"]

@@ -9,7 +9,6 @@ would otherwise look like a short result.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import selectors
@@ -62,7 +61,7 @@ class QuerySocket:
         self._answer = answer
         self._replay = replay
         self._start_thread = start_thread or _start_thread
-        self._listener: socket.socket | None = None
+        self._listening: Listening | None = None
         self._folder: str | None = None
         self._room = threading.BoundedSemaphore(ANSWERS_MAX)
 
@@ -81,18 +80,15 @@ class QuerySocket:
             raise RunError(
                 "MP805", f"The query socket {self.path} cannot be made: {error.strerror}.", hint=_SOCKET_HINT
             ) from error
-        self._listener = listener
-        self._start_thread("query-socket", Listening(listener, self._serve).run)
+        self._listening = Listening(listener, self._serve)
+        self._start_thread("query-socket", self._listening.run)
 
     def stop(self) -> None:
         """Listen no longer; answers under way go on. May be called twice."""
-        if self._listener is None:
-            return
-        with contextlib.suppress(OSError):
-            # Closing alone does not wake a thread that waits for the next client.
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener = None
-        self._remove()
+        if self._listening is not None:
+            self._listening.stop()
+            self._listening = None
+            self._remove()
 
     def _address(self) -> str:
         """Where to bind: the path itself, or when that is too long a short one to which the path is a link."""
@@ -191,32 +187,38 @@ class Listening:
         # In the order in which they connected.
         self._asking: dict[socket.socket, Client] = {}
         self._waiting: list[Client] = []
+        self._stopped = False
+
+    def stop(self) -> None:
+        """From any thread: let `run` end."""
+        self._stopped = True
+        with contextlib.suppress(OSError):
+            # Closing alone does not wake a thread that waits for the next client.
+            self._listener.shutdown(socket.SHUT_RDWR)
 
     def run(self) -> None:
-        """Until the listener is shut down."""
+        """Until it is stopped."""
         with self._listener, selectors.DefaultSelector() as selector:
             self._listener.setblocking(False)
             selector.register(self._listener, selectors.EVENT_READ)
-            while True:
+            while not self._stopped:
                 ready = [key.fileobj for key, _ in selector.select(LIFE_S)]
-                if self._listener in ready and not self._accept_all(selector):
-                    break
+                if self._listener in ready:
+                    self._accept_all(selector)
                 for connection in [c for c in self._asking if c in ready]:
                     self._hear(selector, connection)
                 self._waiting = [client for client in self._waiting if client.show_life()]
             for connection in self._asking:
                 connection.close()
 
-    def _accept_all(self, selector: selectors.BaseSelector) -> bool:
-        """Take the clients that have come; False when there is nothing to listen at any more."""
-        while True:
+    def _accept_all(self, selector: selectors.BaseSelector) -> None:
+        """Take the clients that have come."""
+        while not self._stopped:
             try:
                 connection, _ = self._listener.accept()
-            except BlockingIOError:
-                return True
-            except OSError as error:
-                # Too many open files, or a client that has gone: the others are served, and the next ones taken then.
-                return error.errno not in (errno.EINVAL, errno.EBADF)
+            except OSError:
+                # There is none left; or too many files are open, and the next clients are taken when some are closed.
+                return
             self._accept(selector, connection)
 
     def _accept(self, selector: selectors.BaseSelector, connection: socket.socket) -> None:

@@ -19,7 +19,7 @@ from millpond.contracts.table import ROWS_HINT, Rows
 from millpond.errors import SourceError
 from millpond.rendering import json_lines
 from millpond.schema import Column, Schema
-from millpond.sources.files.guessing import Guess, json_guess
+from millpond.sources.files.guessing import Guess, json_guess, parse_json
 
 # JSON's encoder knows no decimals: they are written as marked texts, and the marks and quotes are taken off after it.
 _MARK = f"\ue000{uuid4().hex}"
@@ -39,7 +39,7 @@ def columns_of(lines: Iterable[bytes]) -> Schema | None:
     """The columns that these records show; None when they show none."""
     found: dict[str, tuple[str, Guess]] = {}
     for line in lines:
-        row = json.loads(line, parse_float=Guess.of_fraction, parse_int=Guess.of_whole)
+        row = parse_json(line)
         for name, value in row.items():
             spelled, so_far = found.get(name.lower(), (name, Guess()))
             found[name.lower()] = (spelled, so_far.merged(json_guess(value)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -16,7 +15,7 @@ from millpond.contracts.source import Found, SourceSpec
 from millpond.errors import SourceError
 from millpond.schema import TIMESTAMP, Column, Schema
 from millpond.sources.files.formats import FileFormat
-from millpond.sources.files.guessing import Guess, csv_guess, json_guess
+from millpond.sources.files.guessing import Guess, csv_guess, json_guess, parse_json
 from millpond.sources.files.headers import check_header
 from millpond.sources.files.looking import Where, unreadable
 from millpond.sources.files.reading import Reading, Tail, fields, layout_of, pieces, read_header
@@ -125,7 +124,7 @@ def _records(path: Path, form: FileFormat, start: int) -> Iterator[bytes]:
 def _json_rows(path: Path, form: FileFormat) -> Iterator[dict[str, Any]]:
     for record in _records(path, form, 0):
         try:
-            row = json.loads(record, parse_float=Guess.of_fraction, parse_int=Guess.of_whole)
+            row = parse_json(record)
         except ValueError:
             continue
         if isinstance(row, dict):

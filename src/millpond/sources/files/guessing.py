@@ -7,6 +7,7 @@ stays STRING: it is an article number, a postal code or a phone number.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,6 +18,8 @@ import pyarrow as pa
 from millpond.schema import TIMESTAMP
 
 PRECISION_MAX = 38
+# What is nested deeper is STRING, its JSON as text: no query goes there, and types without a bound exhaust Spark.
+DEPTH_MAX = 20
 BIGINT_MAX = 2**63 - 1
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?")
@@ -95,8 +98,18 @@ class Guess:
         return pa.decimal128(PRECISION_MAX, self.scale)
 
 
-def json_guess(value: Any) -> Guess:
+def parse_json(text: bytes | str) -> Any:
+    """A JSON value whose numbers are guesses; ValueError when it cannot be read, or is nested too deeply."""
+    try:
+        return json.loads(text, parse_float=Guess.of_fraction, parse_int=Guess.of_whole)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def json_guess(value: Any, depth: int = 0) -> Guess:
     """What a JSON value looks like; its numbers have been made guesses by the parser already."""
+    if depth >= DEPTH_MAX and isinstance(value, list | dict):
+        return Guess("text")
     if isinstance(value, Guess):
         return value
     if value is None:
@@ -108,10 +121,10 @@ def json_guess(value: Any) -> Guess:
     if isinstance(value, list):
         item = Guess()
         for element in value:
-            item = item.merged(json_guess(element))
+            item = item.merged(json_guess(element, depth + 1))
         return Guess("list", item=item)
     if isinstance(value, dict):
-        return Guess("struct", fields={name: json_guess(inner) for name, inner in value.items()})
+        return Guess("struct", fields={name: json_guess(inner, depth + 1) for name, inner in value.items()})
     # NaN and Infinity, which the parser does not hand over as text.
     return Guess("double")
 

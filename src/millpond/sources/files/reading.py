@@ -28,6 +28,8 @@ PIECE_BYTES = 8 << 20
 # A longer record is a bad one: most likely a quote or bracket that is never closed.
 RECORD_BYTES_MAX = 64 << 20
 RAW_BYTES_MAX = 1 << 20
+# By so many bytes it is decided what the lines of a file end with.
+HEAD_BYTES = 1 << 16
 
 BOM = b"\xef\xbb\xbf"
 BLANKS = b" \t\r\n"
@@ -102,18 +104,30 @@ def layout_of(path: Path, form: FileFormat) -> str | None:
 @contextmanager
 def opened(path: Path, form: FileFormat, position: int) -> Iterator[tuple[Readable, int]]:
     """A file's bytes, decompressed, standing at a position (behind the byte order mark at the start), and that
-    position. The bytes are of the file's own encoding where newlines can be told in it, else UTF-8. A compressed file
-    that is cut off ends where it is cut."""
+    position. The bytes are of the file's own encoding where newlines can be told in it, else UTF-8; a newline ends the
+    lines of a CSV file that has only carriage returns. A compressed file that is cut off ends where it is cut."""
     with _Unzipped(path) if is_compressed(path) else path.open("rb") as file:
+        returns = form.name == "csv" and _has_returns_alone(_transcoded(file, form).read(HEAD_BYTES))
+        file.seek(0)
+        stream = _transcoded(file, form)
         if not form.byte_wise:
-            transcoded = _Transcoded(file, form.encoding)
-            _skip(transcoded, position)
-            yield transcoded, position
-            return
-        # A compressed file can only be reached by reading up to the position; gzip does so by itself.
-        file.seek(position)
-        marked = position == 0 and file.peek(len(BOM)).startswith(BOM)
-        yield file, len(file.read(len(BOM))) if marked else position
+            _skip(stream, position)
+        else:
+            # A compressed file can only be reached by reading up to the position; gzip does so by itself.
+            file.seek(position)
+            marked = position == 0 and file.peek(len(BOM)).startswith(BOM)
+            position = len(file.read(len(BOM))) if marked else position
+        yield _WithNewlines(stream) if returns else stream, position
+
+
+def _transcoded(file: Readable, form: FileFormat) -> Readable:
+    return file if form.byte_wise else _Transcoded(file, form.encoding)
+
+
+def _has_returns_alone(head: bytes) -> bool:
+    """Whether lines end with a carriage return, as old programs write them. One at the very end may have its newline
+    still to come."""
+    return b"\n" not in head and b"\r" in head[:-1]
 
 
 def read_header(path: Path, form: FileFormat, tail: Tail) -> Header | None:
@@ -329,6 +343,9 @@ def is_json(data: bytes) -> bool:
         return isinstance(json.loads(data), dict)
     except ValueError:
         return False
+    except RecursionError:
+        # It has an end, or the parser would have complained of that; whether it can be read is found out later.
+        return data.rstrip(BLANKS).endswith(b"}")
 
 
 class _Unzipped(gzip.GzipFile):
@@ -371,6 +388,16 @@ class _Limited:
         data = self._stream.read(min(size, self._left))
         self._left -= len(data)
         return data
+
+
+class _WithNewlines:
+    """A stream with newlines in place of carriage returns, byte for byte, so that positions are those of the file."""
+
+    def __init__(self, stream: Readable) -> None:
+        self._stream = stream
+
+    def read(self, size: int, /) -> bytes:
+        return self._stream.read(size).replace(b"\r", b"\n")
 
 
 class _Transcoded:

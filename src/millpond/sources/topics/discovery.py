@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -17,7 +16,7 @@ from millpond.kafka.avro import VALUE as AVRO_VALUE
 from millpond.kafka.avro import columns_of
 from millpond.kafka.failures import told
 from millpond.schema import Column, Schema
-from millpond.sources.files.guessing import Guess, csv_guess, json_guess
+from millpond.sources.files.guessing import Guess, csv_guess, json_guess, parse_json
 from millpond.sources.topics.looking import topics_there
 from millpond.sources.topics.reading import reader_options
 
@@ -106,7 +105,7 @@ def _avro_row(spec: SourceSpec, which: str) -> Read:
 
 
 def _json_row(text: bytes | str) -> dict[str, Guess]:
-    row: Any = json.loads(text, parse_float=Guess.of_fraction, parse_int=Guess.of_whole)
+    row = parse_json(text)
     return {name: json_guess(inner) for name, inner in row.items()} if isinstance(row, dict) else {}
 
 
