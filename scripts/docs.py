@@ -1,14 +1,19 @@
-"""The generated parts of docs/: codes, options and settings, written between markers from what the code declares."""
+"""The generated parts of docs/: codes, options, settings and functions, written between markers from the code."""
 
 import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from textwrap import wrap
 
 from millpond import registry
 from millpond.errors import CODES
+from millpond.expressions.library import Entry, documented
 from millpond.options import Option
+from millpond.plan.function_names import AGGREGATES, FUNCTIONS, RANKINGS
+from millpond.plan.generators import EXPLODING, INLINING
 from millpond.settings import SETTINGS, environment_name
+from millpond.sql.functions import REFUSED
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -50,6 +55,31 @@ def settings() -> str:
     return "\n".join([*head, *map(_setting, SETTINGS)])
 
 
+# Words that Spark lists among its functions and that are operators, clauses, types or generators.
+_WORDS = """
+    and between bigint binary boolean case cast collations current_catalog current_database current_schema date decimal
+    div double extract float if in int json_tuple like not or python_worker_logs range session_window smallint
+    sql_keywords stack string timestamp tinyint variant_explode variant_explode_outer when window
+"""
+NO_SCALARS = {*AGGREGATES, *RANKINGS, *EXPLODING, *INLINING, *_WORDS.split()}
+
+
+def functions() -> str:
+    """Every function evaluated without Spark with its meaning, by topic, and the names of the others."""
+    topics = documented()
+    parts = [_topic(title, entries) for title, entries in topics.items()]
+    here = {name for entries in topics.values() for entry in entries for name in (entry.name, *entry.others)}
+    others = ", ".join(
+        f"`{name}`" for name in sorted(FUNCTIONS - here - NO_SCALARS - {name.lower() for name in REFUSED})
+    )
+    return "\n\n".join([*parts, "## By Spark alone", "\n".join(wrap(f"{others}.", 118))])
+
+
+def _topic(title: str, entries: Iterable[Entry]) -> str:
+    rows = [f"| {', '.join(f'`{n}`' for n in (e.name, *e.others))} | {_cell(e.meaning)} |" for e in entries]
+    return "\n".join([f"## {title}", "", "| Function | Meaning |", "|---|---|", *rows])
+
+
 def _plugin(kind: str, name: str) -> str:
     plugin = registry.find(kind, name)
     later = "" if getattr(plugin, "runnable", True) else "\n\nUnderstood by `check`, but it cannot run in this version."
@@ -78,7 +108,12 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-SECTIONS: dict[str, Callable[[], str]] = {"errors": errors, "options": options, "settings": settings}
+SECTIONS: dict[str, Callable[[], str]] = {
+    "errors": errors,
+    "options": options,
+    "settings": settings,
+    "functions": functions,
+}
 
 
 def renewed(text: str) -> str:

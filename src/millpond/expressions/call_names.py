@@ -39,6 +39,7 @@ ALIASES: dict[str, tuple[str, tuple[int, ...]]] = {
     "btrim": ("trim", ()),
     "char": ("chr", ()),
     "dateadd": ("date_add", ()),
+    "datepart": ("date_part", ()),
     "equal_null": ("<=>", ()),
     "sha": ("sha1", ()),
     "getbit": ("bit_get", ()),
@@ -201,4 +202,22 @@ PARTS = {
         "seconds": "second s sec seconds secs",
     }.items()
     for word in words.split()
+}
+
+# Functions that are read as other calls, by topic: what they mean, for docs/functions.md.
+WRITTEN_OTHERWISE: dict[str, dict[str, str]] = {
+    "Text": {"ilike": "LIKE without regard to case"},
+    "Dates and times": {
+        "date_part": "a part of a date or time by its name, as EXTRACT(part FROM time)",
+        "to_unix_timestamp": "the seconds since 1970, of a text by a format",
+    },
+    "Conditions": {
+        "nullif": "NULL where two values are equal, else the first",
+        "zeroifnull": "0 for NULL",
+        "nullifzero": "NULL for 0",
+        "equal_null": "whether two values are equal, or both NULL",
+        "isnull": "whether the value is NULL",
+    },
+    "Numbers": {"mod": "the remainder"},
+    "Structs": {"struct": "a struct of the arguments, named after them"},
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from millpond.expressions import (
     arithmetic,
     arrays,
@@ -18,6 +20,7 @@ from millpond.expressions import (
     text_formats,
     times,
 )
+from millpond.expressions.call_names import ALIASES, WRITTEN_OTHERWISE
 from millpond.expressions.coercion import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING
 from millpond.expressions.rules import Operands, Signature, avg_rule, first_type_rule, list_of_rule, sum_rule
 from millpond.expressions.signatures import Function, Functions, named, returns, takes
@@ -81,3 +84,27 @@ def signature(call: Call, operands: Operands) -> Signature | None:
         return function.rule(operands)
     except (ValueError, IndexError, KeyError):
         return None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A function that is evaluated here, as docs/functions.md lists it."""
+
+    name: str
+    others: tuple[str, ...]
+    meaning: str
+
+
+def documented() -> dict[str, list[Entry]]:
+    """The functions evaluated here by topic, each with its other names."""
+    return {topic: _entries(topic, functions) for topic, functions in TOPICS.items()}
+
+
+def _entries(topic: str, functions: Functions) -> list[Entry]:
+    own = {name: function.meaning for name, function in functions.items() if function.meaning}
+    meanings = own | WRITTEN_OTHERWISE.get(topic, {})
+    return [Entry(name, _others(name), meanings[name]) for name in sorted(meanings)]
+
+
+def _others(name: str) -> tuple[str, ...]:
+    return tuple(sorted(other for other, (same, _) in ALIASES.items() if same == name and other != name))
