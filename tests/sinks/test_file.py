@@ -124,7 +124,51 @@ def test_recovery_publishes_what_was_committed_and_discards_the_rest(sink: Any, 
     again.publish(staged)
     again.discard()
     assert files(out) == ["flow-00000000-000-00000.jsonl"]
-    assert list((out / ".staging").iterdir()) == []
+    assert list((out / ".staging" / "app").iterdir()) == []
+
+
+def written_by(tmp_path: Path, writer: str) -> FileSink:
+    return FileSink(SinkSpec("k1", parse_uri("file://./out"), {"format": "jsonl"}, tmp_path, writer=writer))
+
+
+def test_two_apps_write_into_one_folder_and_neither_touches_what_the_other_wrote(tmp_path: Path) -> None:
+    first, second = written_by(tmp_path, "aaaa"), written_by(tmp_path, "bbbb")
+    ours, theirs = pa.table({"id": [1]}), pa.table({"id": [2]})
+    staged = first.stage(ours, FIRST)
+    second.discard()
+    second.publish(second.stage(theirs, FIRST) or {})
+    first.publish(staged or {})
+    assert {name: (tmp_path / "out" / name).read_text() for name in files(tmp_path / "out")} == {
+        "aaaa-flow-00000000-000-00000.jsonl": '{"id":1}\n',
+        "bbbb-flow-00000000-000-00000.jsonl": '{"id":2}\n',
+    }
+
+
+def test_a_file_that_is_there_already_is_never_replaced(tmp_path: Path) -> None:
+    sink = written_by(tmp_path, "aaaa")
+    staged = sink.stage(pa.table({"id": [1]}), FIRST)
+    assert staged is not None
+    there = tmp_path / "out" / staged["files"][0][1]
+    there.write_text("of a copy of the state directory")
+    with pytest.raises(MillpondError, match=r"MP601 .*is there already"):
+        sink.publish(staged)
+    assert there.read_text() == "of a copy of the state directory"
+
+
+@pytest.mark.spark
+def test_files_are_as_readable_as_the_user_lets_them_be(tmp_path: Path, rows: Any) -> None:
+    before = os.umask(0o027)
+    try:
+        sink = written_by(tmp_path, "aaaa")
+        for mark, given in ((FIRST, rows), (SECOND, rows.toArrow())):
+            sink.publish(sink.stage(given, mark) or {})
+        private = SinkSpec("k1", parse_uri("file://./kept"), {"format": "parquet"}, tmp_path, private=True)
+        kept = FileSink(private)
+        kept.publish(kept.stage(pa.table({"id": [1]}), FIRST) or {})
+    finally:
+        os.umask(before)
+    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "out").glob("*.jsonl")} == {0o640}
+    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "kept").rglob("*")} == {0o600, 0o700}
 
 
 @pytest.mark.spark
@@ -133,7 +177,7 @@ def test_a_crash_in_the_middle_of_publishing_is_finished(sink: Any, rows: Any, o
     staged = opened.stage(rows.repartition(3), FIRST)
     assert len(staged["files"]) > 1
     name, final = staged["files"][0]
-    (out / ".staging" / staged["staged"] / name).rename(out / final)
+    (out / ".staging" / "app" / staged["staged"] / name).rename(out / final)
     opened.publish(staged)
     assert len(files(out)) == len(staged["files"])
 

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SinkSpec:
-    """Everything needed to open a sink; plain data, made by the planner. `values` has every option, defaults put in."""
+    """Everything needed to open a sink; plain data, made by the planner. `values` has every option, defaults put in.
+    `writer` names the state directory that writes, where outputs of several may meet; `private`: only the app's user
+    may read what is written."""
 
     id: str
     uri: Uri
     values: Mapping[str, Any] = field(repr=False)
     base: Path
+    writer: str = ""
+    private: bool = False
 
     @property
     def shown(self) -> str:
@@ -75,7 +79,7 @@ class Sink(Protocol):
         """Called after the commit, and again at recovery with what the record holds: must be idempotent."""
 
     def discard(self) -> None:
-        """Called at start, before any batch: whatever was staged and is not in a commit record is removed."""
+        """Called at start, before any batch: whatever this writer staged and is not in a commit record is removed."""
 
     def rows_written(self) -> int:
         """Rows published in this run; callable from any thread."""

@@ -69,7 +69,9 @@ class _LazySession:
 
     def __call__(self) -> SparkSession:
         if self._session is None:
-            self._session = build_session(log_file=self._folder.spark_log, extra=SHORT_LIVED, streams=False)
+            self._session = build_session(
+                log_file=self._folder.spark_log, files=self._folder.spark_files, extra=SHORT_LIVED, streams=False
+            )
         return self._session
 
     def stop(self) -> None:

@@ -116,6 +116,7 @@ class Running:
                     ui=settings["spark.ui"],
                     time_zone=settings["time.zone"],
                     log_file=self.context.state.spark_log,
+                    files=self.context.state.spark_files,
                     extra={**session_conf(self.context.plan), **settings.starting("spark.conf.")},
                 )
             elif self._brought:
@@ -142,7 +143,9 @@ class Running:
         self._one_shots.run(self.plan, self.start.readiness, early=True)
         self.context.accept = accept
         Preparation(self.context).prepare()
-        self.context.sinks.update(open_sinks(self.plan, self._output, json=self.plan.settings["json"]))
+        self.context.sinks.update(
+            open_sinks(self.plan, self.context.state.id, self._output, json=self.plan.settings["json"])
+        )
         self.context.sinks.update(relay_sinks(self.context))
         recover_sinks(self.context.store, self.context.sinks)
         self._prepared = True

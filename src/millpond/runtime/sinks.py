@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TextIO
 
 from millpond.contracts.sink import Sink
@@ -14,12 +15,14 @@ from millpond.runtime.keeping.ledger import CHANGES, FLOW, ONCE
 TERMINAL = "terminal"
 
 
-def open_sinks(plan: Plan, output: TextIO, *, json: bool) -> dict[str, MeasuredSink]:
-    """One open sink for each of the plan, measured; bare SELECTs write to `output`."""
+def open_sinks(plan: Plan, writer: str, output: TextIO, *, json: bool) -> dict[str, MeasuredSink]:
+    """One open sink for each of the plan, measured; `writer` names the state directory, bare SELECTs write to
+    `output`."""
     sinks: dict[str, MeasuredSink] = {}
     for sink in plan.sinks:
         plugin = find("sink", sink.type, sink.place)
-        opened = plugin.open(sink.spec) if sink.type != TERMINAL else plugin.open(sink.spec, output, json)
+        spec = replace(sink.spec, writer=writer)
+        opened = plugin.open(spec) if sink.type != TERMINAL else plugin.open(spec, output, json)
         sinks[sink.id] = MeasuredSink(opened)
     return sinks
 

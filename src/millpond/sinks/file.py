@@ -1,7 +1,8 @@
 """Files as a sink: a folder to which each batch adds finished files.
 
 Guarantee: exactly once. Rows are staged in a hidden folder before the commit and renamed into place after it; the
-rename is redone at recovery, and the same batch always gives the same names.
+rename is redone at recovery, and the same batch always gives the same names. Names and the staging folder carry the id
+of the state directory, so that several apps can write into one folder.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
+from millpond.disk import PRIVATE_FILE, make_folder, sync_file, sync_folder
 from millpond.errors import MillpondError, SinkError, StateError
 from millpond.faults import reach
 from millpond.options import Option, choice
@@ -37,7 +39,8 @@ class FileSink:
 
     def __init__(self, spec: SinkSpec) -> None:
         self._folder = Path(os.path.normpath(spec.base / Path(spec.uri.path).expanduser()))
-        self._staging = self._folder / STAGING
+        self._writer, self._private = spec.writer, spec.private
+        self._staging = self._folder / STAGING / (spec.writer or "app")
         self._format: str = spec.values["format"]
         self._shown = spec.shown
         self._rows = 0
@@ -45,6 +48,8 @@ class FileSink:
             hint = "A file sink is a folder: name one that does not exist yet, or an existing folder."
             raise SinkError("MP601", f"'{self._shown}' is a file and not a folder.", hint=hint)
         with self._disk():
+            if self._private:
+                make_folder(self._staging)
             self._staging.mkdir(parents=True, exist_ok=True)
 
     takes_arrow, marks_rows = True, False
@@ -61,14 +66,20 @@ class FileSink:
             shutil.rmtree(folder, ignore_errors=True)
             count, files = self._write(rows, folder)
             for file in files:
-                _sync(file)
+                file.chmod(self._mode())
+                sync_file(file)
             if not files:
                 shutil.rmtree(folder, ignore_errors=True)
                 return None
-            _sync(folder)
-        ending = "json" if self._format == "json" else self._format
-        names = [[file.name, f"{folder.name}-{part:05d}.{ending}"] for part, file in enumerate(files)]
+            sync_folder(folder)
+            sync_folder(self._staging)
+        name = f"{self._writer}-{folder.name}" if self._writer else folder.name
+        names = [[file.name, f"{name}-{part:05d}.{self._format}"] for part, file in enumerate(files)]
         return {"staged": folder.name, "files": names, "rows": count}
+
+    def _mode(self) -> int:
+        """What files may be read by: Spark's are private, and a folder shows what the user lets others read."""
+        return PRIVATE_FILE if self._private else self._staging.stat().st_mode & 0o666
 
     def _write(self, rows: DataFrame | pa.Table, folder: Path) -> tuple[int, list[Path]]:
         if isinstance(rows, pa.Table):
@@ -85,11 +96,19 @@ class FileSink:
         with self._disk():
             for name, final in staged["files"]:
                 if (folder / name).exists():
-                    (folder / name).replace(self._folder / final)
+                    self._show(folder / name, self._folder / final)
                     reach("sink.renamed")
-            _sync(self._folder)
+            sync_folder(self._folder)
             shutil.rmtree(folder)
         self._rows += staged["rows"]
+
+    def _show(self, file: Path, final: Path) -> None:
+        """Move a file to its place; what we had moved there would not be staged any more."""
+        if final.exists():
+            message = f"{final} is there already: a copy of this state directory has written it."
+            hint = "Give each app a state directory of its own, not a copy, or write into another folder."
+            raise SinkError("MP601", message, hint=hint)
+        file.replace(final)
 
     def discard(self) -> None:
         with self._disk():
@@ -121,14 +140,6 @@ class FileSink:
         if full:
             return StateError("MP805", message, hint="Make room on the disk and start again; nothing was lost.")
         return SinkError("MP601", message, hint=f"Make the folder {self._folder} writable.")
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def open_sink(spec: SinkSpec) -> Sink:

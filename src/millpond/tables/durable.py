@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from millpond.disk import refused
+from millpond.disk import make_folder, refused
 from millpond.errors import Problem, Severity, StateError
 from millpond.faults import reach
 from millpond.tables import checkpoint
@@ -58,7 +58,7 @@ class Folder:
         self.path = path
         self._clock = clock
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_folder(path)
             self._guard = lock_folder(path / "lock")
         except OSError as error:
             raise refused("The tables' folder cannot be used", path, error) from error

@@ -39,7 +39,7 @@ from millpond.runtime.flows.idle import Idle, windowed
 from millpond.runtime.flows.interruption import Interruption
 from millpond.runtime.flows.joining import JoinReader
 from millpond.runtime.flows.passing import reads_once
-from millpond.runtime.flows.resuming import rebuild, require_sound, settle_batch
+from millpond.runtime.flows.resuming import rebuild, require_sound, settle_batch, settle_state
 from millpond.runtime.flows.staging import require_sinks
 from millpond.runtime.flows.statements import Statements
 from millpond.runtime.flows.waiting import LOOK_S, Waiting
@@ -337,20 +337,23 @@ class Flow:
     def _run_batch(self, raw: DataFrame, batch_id: int) -> None:
         assert self.reader is not None
         started = time.monotonic()
+        checkpoint, number = Path(self.folder) / self._epoch.folder, batch_id - self._epoch.first
         if self.commits.entry.batch >= batch_id:
             if self.plan.join is not None:
                 # The state of Spark's join goes on only where the join is run, in a batch that is done too.
                 raw.write.format("noop").mode("overwrite").save()
+                settle_state(checkpoint, number)
             self.reader.committed(batch_id)
             self._last_done = max(self._last_done, batch_id)
             return
-        checkpoint, number = Path(self.folder) / self._epoch.folder, batch_id - self._epoch.first
         if self.reader.given is not None:
             self.reader.given.verify(batch_id)
         files = feed_files(checkpoint, number)
         batch = read_batch(self.reader, raw, batch_id, files, once=self._once)
         try:
             originals = partial(self.opened().originals, raw)
+            if self.plan.join is not None:
+                settle_state(checkpoint, number)
             offsets = "" if self.reader.given is not None else settle_batch(checkpoint, number)
             views = self._session_views(raw)
             staged = self.commits.commit_batch(batch, self._reached(batch), views, originals, offsets)

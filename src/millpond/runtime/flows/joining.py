@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 
 from millpond.contracts.sink import Sink, SinkSpec
 from millpond.contracts.source import BAD, ORDER_MAJOR, ORDER_MINOR, RAW, SourceStatus
+from millpond.disk import make_folder
 from millpond.errors import Problem, SourceError
 from millpond.plan.model import FlowPlan, StreamJoin, StreamSide
 from millpond.plan.stream_joins import PREFIXES
@@ -51,15 +52,13 @@ def relay_sinks(context: Context) -> dict[str, Sink]:
             plugin = find("sink", "file")
             uri = parse_uri(f"file://{_folder(context, flow, number)}")
             values = {o.name: None if o.default is None else o.read(o.default) for o in plugin.options}
-            spec = SinkSpec(f"{flow.id}:{number}", uri, {**values, "format": "parquet"}, Path("/"))
+            spec = SinkSpec(f"{flow.id}:{number}", uri, {**values, "format": "parquet"}, Path("/"), private=True)
             sinks[spec.id] = plugin.open(spec)
     return sinks
 
 
 def _folder(context: Context, flow: FlowPlan, number: int) -> Path:
-    folder: Path = context.state.flow(flow.id) / "events" / str(number)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return make_folder(context.state.flow(flow.id) / "events" / str(number))
 
 
 def side_schema(spark: SparkSession, side: StreamSide, relations: Mapping[str, Schema]) -> Schema:

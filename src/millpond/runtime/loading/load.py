@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from millpond.contracts.source import BAD, RAW, TableReader
 from millpond.contracts.table import Transaction
+from millpond.disk import make_folder
 from millpond.errors import MillpondError, SourceError
 from millpond.plan.model import SourcePlan, TablePlan
 from millpond.registry import find
@@ -108,8 +109,7 @@ class Loader:
         return name not in self._context.held and self._context.store.get(LOAD + name) is not None
 
     def _open(self) -> bool:
-        folder = self._context.state.load(self.plan.name)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = make_folder(self._context.state.load(self.plan.name))
         plugin = find("source", self.source.type)
         self.reader = self.opening.attempt(lambda: plugin.open_table(self.source.spec, folder))
         return self.reader is not None

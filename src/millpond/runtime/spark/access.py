@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from millpond.contracts.table import ReadTable
+from millpond.disk import disk_errors, make_folder, open_private
 from millpond.runtime.spark.types import to_spark_schema
 
 # Measured (docs/performance.md): above some tens of thousands of rows a Parquet file is faster than createDataFrame.
@@ -49,14 +51,14 @@ class Exchange:
         return session.read.parquet(f"file://{self._passing_file(rows)}")
 
     def _passing_file(self, rows: pa.Table) -> Path:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         with self._lock:
             mine = self._passing.setdefault(threading.get_ident(), deque())
             path = self._folder / f"rows-{next(self._numbers)}.parquet"
             mine.append(path)
             if len(mine) > PASSING_KEPT:
                 mine.popleft().unlink(missing_ok=True)
-        pq.write_table(rows, path, compression="none", use_dictionary=False, write_statistics=False)
+        _write(rows, path)
         return path
 
     def _file(self, table: ReadTable) -> Path:
@@ -65,9 +67,9 @@ class Exchange:
             for version, path in files:
                 if version == table.version:
                     return path
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
             path = self._folder / f"{_plain(table.name.lower())}-{table.version}.parquet"
-            pq.write_table(table.to_arrow(), path, compression="none", use_dictionary=False, write_statistics=False)
+            _write(table.to_arrow(), path)
             files.append((table.version, path))
             while len(files) > VERSIONS_KEPT:
                 files.pop(0)[1].unlink(missing_ok=True)
@@ -123,6 +125,11 @@ class Views:
             self.session.catalog.dropTempView(view)
         self._made.clear()
         self._versions.clear()
+
+
+def _write(rows: pa.Table, path: Path) -> None:
+    with disk_errors(path), os.fdopen(open_private(path), "wb") as file:
+        pq.write_table(rows, file, compression="none", use_dictionary=False, write_statistics=False)
 
 
 def _plain(name: str) -> str:

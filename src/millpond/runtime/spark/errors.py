@@ -25,9 +25,11 @@ KNOWN = {
     "CAST_INVALID_INPUT": ("MP701", "A value cannot be cast."),
     "CAST_OVERFLOW": ("MP701", "A value is too large for the type it is cast to."),
     "INVALID_ARRAY_INDEX": ("MP701", "An array has no such element."),
+    "CANNOT_LOAD_STATE_STORE": ("MP804", "What Spark keeps of a join of two streams is damaged."),
 }
 HINTS = {
     "MP702": "Make sure that at most one row matches, or use MAX(...), or LIMIT 1 in the subquery.",
+    "MP804": "Restore the state directory from a copy, or start over with another --state.",
     "MP701": "Guard it with CASE, NULLIF or try_cast, or set 'on.error' = 'dead-letter'.",
 }
 # What our own code in Spark's Python workers raised; the text may begin with a code of ours.

@@ -19,6 +19,9 @@ GONE_HINT = "Start again: nothing is lost. Java may have been ended from outside
 # What decides the encoding of file names, the first that is set.
 _LOCALE = ("LC_ALL", "LC_CTYPE", "LANG")
 
+# What Java writes is for its own user.
+PRIVATE_UMASK = 0o077
+
 
 def launch_java(conf: Mapping[str, str], log_file: Path | None) -> None:
     """Start Java unless it runs. What it prints goes to `log_file` (nowhere without one), never to the terminal.
@@ -33,7 +36,7 @@ def launch_java(conf: Mapping[str, str], log_file: Path | None) -> None:
     target = os.open(log_file or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         with _file_names_in_utf8():
-            popen = {"start_new_session": True, "stdout": target, "stderr": target}
+            popen = {"start_new_session": True, "stdout": target, "stderr": target, "umask": PRIVATE_UMASK}
             SparkContext._ensure_initialized(gateway=launch_gateway(settings, popen))
     finally:
         os.close(target)

@@ -6,14 +6,18 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from millpond.disk import make_folder
 from millpond.errors import SetupError
 from millpond.runtime.spark.errors import is_gone
 from millpond.runtime.spark.java import JAVA_MIN, find_java, java_version
@@ -58,6 +62,10 @@ logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL + 1)
 # The same holds for its bridge to Java, when that is gone.
 logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
 
+# The ports that Spark opens on this machine are open to all its users, who must not be able to ask for data there: in
+# local mode Spark makes the secret itself. What Spark writes is for its own user.
+PRIVATE_CONF = {"spark.authenticate": "true", "spark.hadoop.fs.permissions.umask-mode": "077"}
+
 QUIET_CONF = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
@@ -74,11 +82,12 @@ def build_session(
     ui: bool = False,
     time_zone: str = "UTC",
     log_file: Path | None = None,
+    files: Path | None = None,
     extra: Mapping[str, str] | None = None,
     streams: bool = True,
 ) -> SparkSession:
-    """A session for Millpond; what the JVM prints goes to `log_file` (nowhere without one), never to the terminal.
-    `streams`: flows will run in it, which make many files."""
+    """A session for Millpond; what the JVM prints goes to `log_file` (nowhere without one), never to the terminal, and
+    its temporary files into the folder `files`. `streams`: flows will run in it, which make many files."""
     require_java()
     cores = str(os.cpu_count() or 2)
     builder = SparkSession.builder.master(master).appName("millpond")
@@ -93,16 +102,20 @@ def build_session(
         "spark.driver.memory": os.environ.get("MILLPOND_DRIVER_MEMORY", "4g"),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        **PRIVATE_CONF,
+        **(_temporary_conf(files) if files is not None else {}),
         **(extra or {}),
     }
-    if not master.startswith("local["):
-        del conf["spark.driver.bindAddress"], conf["spark.driver.host"]
+    if not master.startswith("local"):
+        for name in ("spark.driver.bindAddress", "spark.driver.host", "spark.authenticate"):
+            conf.pop(name, None)
     for name, value in conf.items():
         builder = builder.config(name, value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with _interrupts_kept():
         try:
             launch_java(conf, log_file)
+            _set_temporary(files)
             session = builder.getOrCreate()
         except (PySparkException, RuntimeError, OSError) as error:
             hint = "Run: millpond doctor" + (f"; Spark's own words are in {log_file}." if log_file else "")
@@ -112,10 +125,23 @@ def build_session(
     return session
 
 
+def _temporary_conf(files: Path) -> dict[str, str]:
+    return {"spark.local.dir": str(files / "local"), "spark.sql.warehouse.dir": f"file://{files}/warehouse"}
+
+
+def _set_temporary(files: Path | None) -> None:
+    """Where Spark makes temporary folders from now on; without a folder it is the system's, as Java lives on when a
+    session ends and its folder goes."""
+    jvm: Any = SparkContext._jvm
+    folder = tempfile.gettempdir() if files is None else str(make_folder(files / "tmp"))
+    jvm.java.lang.System.setProperty("java.io.tmpdir", folder)
+
+
 def end_session(session: SparkSession) -> None:
     """Stop Spark; one that was ended from outside is no error."""
     try:
         session.stop()
+        _set_temporary(None)
     except Exception as error:
         if not is_gone(error):
             raise
