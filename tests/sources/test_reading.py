@@ -72,13 +72,59 @@ def test_pieces_meet_at_record_ends(file: Path, monkeypatch: pytest.MonkeyPatch)
     assert [data[at : at + 6] for at in positions(found)] == [line[:6] for line in lines]
 
 
-def test_a_record_without_end_is_bad_and_the_next_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("piece_bytes", [7, 64, 100_000])
+@pytest.mark.parametrize(
+    ("form", "layout", "before", "long", "after"),
+    [
+        (CSV, "csv", b"1,a\n", b'2,"' + b"x\n3,fine\n" * 60 + b'"\n', b"4,d\n"),
+        (CSV, "csv", b"1,a\n", b'2,"' + b'""\n3,""fine\n' * 60 + b'"\n', b"4,d\n"),
+        (CSV, "csv", b"1,a\n", b'2,"' + b'"' * 600 + b'\n5,e\n"\n', b"4,d\n"),
+        (CSV, "csv", b"1,a\n", b"2," + b'x"y ' * 200 + b"\n", b"4,d\n"),
+        (CSV, "csv", b"1,a\n", b"2," + b"x" * 600 + b',"\n5,e\n"\n', b"4,d\n"),
+        (JSONL, "lines", b'{"a": 1}\n', b'{"a": "' + b'{\\"a\\": 5}' * 100 + b'"}\n', b'{"a": 2}\n'),
+        (JSON, "array", b'{"a": 1},', b'{"a": ["' + b'\\"]},{\\\\' * 100 + b'"]},', b'{"a": 2},'),
+    ],
+)
+def test_a_record_that_is_too_long_is_one_bad_record_and_nothing_inside_is_read(
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    piece_bytes: int,
+    form: FileFormat,
+    layout: str,
+    before: bytes,
+    long: bytes,
+    after: bytes,
+) -> None:
+    monkeypatch.setattr(reading, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(reading, "RECORD_BYTES_MAX", 256)
+    monkeypatch.setattr(reading, "RAW_BYTES_MAX", 20)
+    bracket = b"[" if layout == "array" else b""
+    file.write_bytes(bracket + before + long + after + long + after)
+    found = [p for p in pieces(file, Reading(form, layout, 0, Tail.LEAVE, 2)) if len(p)]
+    if piece_bytes > len(long) * 2:
+        # All of it is read at once: it is split as a whole, and longer than what has no end.
+        assert sum(len(p) for p in found) == 5
+        return
+    assert [p.problem for p in found if p.problem] == ["a record longer than 0 MB"] * 2
+    assert [v for p in found if p.problem for v in p.values.to_pylist()] == [long[:20]] * 2
+    assert [v.strip(b" \n,") for p in found if not p.problem for v in p.values.to_pylist()] == [
+        text.strip(b" \n,") for text in (before, after, after)
+    ]
+    assert positions(found) == [
+        len(bracket) + at for at in (0, len(before), len(before + long), len(before + long + after))
+    ] + [len(bracket + before + long + after + long)]
+
+
+def test_a_record_that_is_too_long_and_never_ends_is_bad_only_where_nothing_can_follow(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reading, "PIECE_BYTES", 64)
     monkeypatch.setattr(reading, "RECORD_BYTES_MAX", 256)
-    file.write_bytes(b'1,"never closed\n' + b"2,fine\n" * 100)
-    found = read(file, CSV)
-    assert found[0].problem == "a record longer than 0 MB"
-    assert values(found)[1:] == [b"2,fine"] * 100
+    file.write_bytes(b'1,a\n2,"never closed\n' + b"3,fine\n" * 100)
+    assert values(read(file, CSV, tail=Tail.LEAVE)) == [b"1,a"]
+    found = read(file, CSV, tail=Tail.TAKE)
+    assert [p.problem for p in found] == [None, "a record longer than 0 MB"]
+    assert found[-1].end == file.stat().st_size
 
 
 @pytest.mark.parametrize(
@@ -215,3 +261,11 @@ def test_a_carriage_return_at_the_end_waits_for_its_newline(file: Path) -> None:
     assert read_header(file, CSV, Tail.LEAVE) is None
     file.write_bytes(b"a,b\r\n1,2\r\n")
     assert values(read(file, CSV)) == [b"a,b", b"1,2"]
+
+
+def test_a_line_of_80_mb_is_one_bad_record(file: Path) -> None:
+    file.write_bytes(b'{"a": 1}\n{"a": "' + b'{"a": 5} ' * 9_000_000 + b'"}\n{"a": 2}\n')
+    found = [piece for piece in read(file, JSONL) if len(piece)]
+    assert [piece.problem for piece in found] == [None, "a record longer than 64 MB", None]
+    assert values(found)[::2] == [b'{"a": 1}', b'{"a": 2}']
+    assert len(found[1].values[0].as_py()) == reading.RAW_BYTES_MAX

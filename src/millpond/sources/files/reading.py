@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from millpond.errors import SourceError
 from millpond.sources.files.formats import FileFormat, is_compressed
-from millpond.sources.files.splitting import Split, split_csv, splitter
+from millpond.sources.files.splitting import Split, split_csv, splitter, unended
 
 # What is held of a file at a time, unless one record is longer.
 PIECE_BYTES = 8 << 20
@@ -194,14 +194,19 @@ def pieces(path: Path, reading: Reading) -> Iterator[Piece]:
 
 
 def _split_pieces(stream: Readable, position: int, reading: Reading) -> Iterator[Piece]:
-    split, held, closed = splitter(reading.layout, reading.form), b"", False
-    while not closed and (more := stream.read(PIECE_BYTES)):
-        held += more
+    split, held, pending, closed = splitter(reading.layout, reading.form), b"", b"", False
+    while not closed and (more := pending or stream.read(PIECE_BYTES)):
+        held, pending = held + more, b""
         found = split(held)
         closed = found.closed
-        piece = _piece(held, found, position, reading)
         if found.used == 0 and len(held) > RECORD_BYTES_MAX:
-            piece = _too_long(held, position)
+            skipped, size = _skip_record(stream, held, reading)
+            if skipped is None and reading.tail is not Tail.TAKE:
+                return
+            yield _too_long(held, position, size)
+            held, pending, position = b"", skipped or b"", position + size
+            continue
+        piece = _piece(held, found, position, reading)
         if piece.end > position:
             yield piece
         held, position = held[piece.end - position :], piece.end
@@ -239,10 +244,37 @@ def _is_whole(held: bytes, reading: Reading) -> bool:
         return False
 
 
+def _skip_record(stream: Readable, held: bytes, reading: Reading) -> tuple[bytes | None, int]:
+    """Read on to the end of a record of which `held` is the beginning: what was read behind it, None when it has no
+    end, and how many bytes the record has."""
+    size, begun = len(held), unended(held, reading.layout, reading.form)
+    split = splitter(reading.layout, reading.form)
+    while more := stream.read(PIECE_BYTES):
+        size += len(more)
+        data = begun + more
+        found = split(data)
+        if found.used:
+            rest = data[_behind_first(data, found, reading) :]
+            return rest, size - len(rest)
+        begun = unended(data, reading.layout, reading.form)
+    return None, size
+
+
+def _behind_first(data: bytes, found: Split, reading: Reading) -> int:
+    """Where what follows the first record begins; the bracket that ends an array is still to be seen."""
+    if reading.layout == "array":
+        end = len(data) - len(data[int(found.ends[0]) :].lstrip(BLANKS))
+        return end if data[end : end + 1] == b"]" else end + 1
+    return int(found.starts[1]) if len(found.starts) > 1 else found.used
+
+
 def _whole_object(stream: Readable, position: int, tail: Tail) -> Iterator[Piece]:
     data = stream.read(RECORD_BYTES_MAX + 1)
     if len(data) > RECORD_BYTES_MAX:
-        yield _too_long(data, position)
+        size = len(data)
+        while more := stream.read(PIECE_BYTES):
+            size += len(more)
+        yield replace(_too_long(data, position, size), closed=True)
     elif is_json(data) or tail is Tail.TAKE:
         end = position + len(data)
         yield Piece(pa.array([data], pa.binary()), np.array([position]), end, np.array([True]), closed=True)
@@ -253,9 +285,10 @@ def _after_array(rest: bytes, position: int) -> Iterator[Piece]:
         yield replace(_bad(rest, position, "text after the end of the JSON array"), closed=True)
 
 
-def _too_long(held: bytes, position: int) -> Piece:
-    end = held.find(b"\n") + 1 or len(held)
-    return _bad(held[:end], position, f"a record longer than {RECORD_BYTES_MAX >> 20} MB")
+def _too_long(beginning: bytes, position: int, size: int) -> Piece:
+    """A record of so many bytes, of which a dead letter keeps the beginning."""
+    bad = _bad(beginning, position, f"a record longer than {RECORD_BYTES_MAX >> 20} MB")
+    return replace(bad, end=position + size)
 
 
 def _bad(data: bytes, position: int, problem: str) -> Piece:

@@ -75,6 +75,38 @@ def split_elements(data: bytes) -> Split:
     return Split(split.starts, split.ends, split.used, closed=last is not None)
 
 
+def unended(data: bytes, layout: str, form: FileFormat) -> bytes:
+    """The shortest beginning of a record that what follows `data`, in which a record starts and does not end, continues
+    in the same way: whether it is inside of quotes and, in an array, of how many brackets."""
+    if layout == "lines":
+        return b"-"
+    if layout == "array":
+        bytes_ = np.frombuffer(data, np.uint8)
+        code = _outside_strings(bytes_)
+        depth = int((np.isin(bytes_, OPENING) & code).sum()) - int((np.isin(bytes_, CLOSING) & code).sum())
+        # A byte that is no quote itself stands outside where the text up to it is outside.
+        in_text = not _outside_strings(np.append(bytes_, NEWLINE))[-1]
+        return b"[" * depth + (b'"' + _last_of(data, b"\\") if in_text else b"-")
+    delimiter, quote, escape = (form.encoded(text) for text in (form.delimiter, form.quote, form.escape))
+    # What quotes and escapes at the end mean is decided by what follows: they are kept.
+    before = data.rstrip(quote + escape)
+    last = _shortened(data[len(before) :])
+    if quote and split_csv(before + b"\n", form).used == 0:
+        return quote + b"-" + last
+    return b"-" + (delimiter if before.endswith(delimiter) else b"") + last
+
+
+def _last_of(data: bytes, mark: bytes) -> bytes:
+    """The mark if `data` ends in an odd number of them: two cancel each other."""
+    return mark * ((len(data) - len(data.rstrip(mark))) % 2)
+
+
+def _shortened(marks: bytes) -> bytes:
+    """A run of one byte, of which two cancel each other, as a short one."""
+    alike = len(set(marks)) == 1
+    return marks[: 2 + len(marks) % 2] if alike else marks
+
+
 def are_single_objects(data: bytes, offsets: npt.NDArray[np.int32]) -> bool:
     """Whether each of the records that start at `offsets` (the last is the end) is one JSON object and nothing else.
     A record with one closing brace, as its last byte, is; where there are more, brackets are counted."""
