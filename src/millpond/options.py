@@ -122,6 +122,8 @@ class Option:
     # The setting of the app that stands in where nothing is given.
     setting: str | None = None
     only_with: tuple[Beside, ...] = ()
+    # Whether another value makes another table, whose rows are not those that are there; else it may change at a start.
+    defines: bool = False
 
     def covers(self, name: str) -> bool:
         if self.name.endswith(".*"):

@@ -10,7 +10,7 @@ import pytest
 
 import millpond as mp
 from millpond.cli.main import main
-from millpond.errors import StateError
+from millpond.errors import MillpondError, StateError
 from millpond.runtime.reading import query_state
 from millpond.testing.sql_files import sink_lines
 
@@ -200,3 +200,18 @@ def test_explain_tells_it_beforehand(edited: Edited, capsys: pytest.CaptureFixtu
     assert "users  kept, 1 row\n" in text
     assert "trades  kept, goes on after batch 0\n" in text
     assert "line 2: INSERT has run\n  line 8: INSERT will run" in text
+
+
+def test_an_aggregate_that_a_row_has_stopped_is_repaired_by_an_option_and_keeps_its_rows(
+    tmp_path: Path, spark: Any
+) -> None:
+    app = Edited(tmp_path, spark)
+    rates = "CREATE TABLE rates AS SELECT user_id, SUM(100 / price) AS rate FROM trades GROUP BY user_id"
+    app.trade("10")
+    app.run(TRADES, rates + ";")
+    app.trade("0", "20")
+    with pytest.raises(MillpondError, match="MP701"):
+        app.run(TRADES, rates + ";")
+    assert app.run(TRADES, rates + " WITH ('on.error' = 'dead-letter');") == []
+    assert [str(row["rate"]).rstrip("0") for row in app.rows("SELECT rate FROM rates")] == ["15."]
+    assert app.rows("SELECT statement, code FROM dead_letters") == [{"statement": 1, "code": "MP701"}]

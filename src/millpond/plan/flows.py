@@ -10,9 +10,9 @@ from millpond.plan.context import Context, Planned
 from millpond.plan.groups import groups_of
 from millpond.plan.hidden import following_step
 from millpond.plan.joined_streams import Apart, Refusal, take_apart
+from millpond.plan.meaning import plain_text
 from millpond.plan.missing import waits_of
 from millpond.plan.model import AWAITING, ChangesPlan, FlowPlan, Step, StepKind, StreamJoin, TableKind, TablePlan
-from millpond.plan.one_shots import one_shot_id
 from millpond.plan.sources import short_hash
 from millpond.plan.stream_joins import handing_over, join_id, split_join
 from millpond.schema import Schema
@@ -146,7 +146,7 @@ def make_changes(planned: Iterable[Planned]) -> tuple[ChangesPlan, ...]:
     for item in items:
         number = _occurrence(item, items)
         table = item.drivers[0].removeprefix(CHANGES).removesuffix(")")
-        made.append(ChangesPlan(one_shot_id(item.statement, number), table, _step(item, number)))
+        made.append(ChangesPlan(f"{short_hash(plain_text(item.statement))}-{number}", table, _step(item, number)))
     return tuple(made)
 
 
@@ -175,7 +175,7 @@ def _name(driver: str, context: Context) -> str:
 
 def _occurrence(item: Planned, items: list[Planned]) -> int:
     """Which one among the flow's statements of the same text it is."""
-    return [i.index for i in items if i.statement.text == item.statement.text].index(item.index) + 1
+    return [i.index for i in items if plain_text(i.statement) == plain_text(item.statement)].index(item.index) + 1
 
 
 def _step(item: Planned, occurrence: int) -> Step:
@@ -195,7 +195,7 @@ def _step(item: Planned, occurrence: int) -> Step:
         item.options,
         item.statement,
         item.condition if item.kind is StepKind.UPSERT else None,
-        f"{AWAITING}{short_hash(item.statement.text)}_{occurrence}" if waits else "",
+        f"{AWAITING}{short_hash(plain_text(item.statement))}_{occurrence}" if waits else "",
         item.message_key,
         item.branches,
         item.conflict,

@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from sqlglot import exp
 
+from millpond import registry
 from millpond.plan.bound import BoundQuery
 from millpond.plan.context import Context
+from millpond.plan.ownership import TABLE_OPTIONS
 from millpond.plan.sources import short_hash
 from millpond.sql.statements import CreateStream, Statement
 
+ALIASES = {"extension": "backend"}
+DEFAULTS = {o.name: o.default for o in TABLE_OPTIONS}
 HINT = re.compile(r"/\*\+.*?\*/ ?", re.DOTALL)
 
 
 def meaning(statement: Statement, query: exp.Query, bound: BoundQuery, context: Context) -> str:
-    """Differs when the statement's text does, a stream that it is derived from, the source it reads, or the type of a
-    declared column. Columns that were found do not count: they may be unknown at the start."""
+    """Differs when the statement's text does (see `plain_text`), a stream that it is derived from, the source it reads,
+    or the type of a declared column. Columns that were found do not count: they may be unknown at the start."""
     streams = sorted(_derived(query, context, {}).values())
     types = [f"{d}.{t}" for d in context.behind(bound.drivers) for t in _declared_types(d, bound.query, context)]
     return short_hash(repr((plain_text(statement), streams, bound.drivers, types)))
 
 
 def plain_text(statement: Statement) -> str:
-    """A statement's text without its hints, which say how it runs and not what comes out."""
-    return HINT.sub("", statement.text)
+    """A statement's text without what says how it runs and not what comes out: hints, and options that are not
+    declared as part of a definition. What a source is read as is part of the source's id."""
+    given = {ALIASES.get(name, name): value for name, value in statement.given if name in _defining()}
+    other = sorted((name, value) for name, value in given.items() if DEFAULTS.get(name) != value.lower())
+    return HINT.sub("", statement.core) + (repr(other) if other else "")
+
+
+@cache
+def _defining() -> frozenset[str]:
+    """The options that are part of a table's definition: with another value it is another table."""
+    backends = [registry.find("backend", name).options for name in registry.names("backend")]
+    return frozenset(o.name for options in (TABLE_OPTIONS, *backends) for o in options if o.defines)
 
 
 def _derived(query: exp.Query, context: Context, found: dict[str, str]) -> dict[str, str]:
@@ -32,7 +47,7 @@ def _derived(query: exp.Query, context: Context, found: dict[str, str]) -> dict[
     for table in query.find_all(exp.Table):
         declared = context.catalog.declaration(table.name)
         if isinstance(declared, CreateStream) and declared.query is not None and declared.name.key not in found:
-            found[declared.name.key] = declared.text
+            found[declared.name.key] = plain_text(declared)
             _derived(declared.query, context, found)
     return found
 

@@ -30,8 +30,8 @@ JOIN_OPTIONS = (
 
 # What any table takes, whatever its backend.
 TABLE_OPTIONS = (
-    Option("backend", TEXT, "memory", "Where the rows live."),
-    Option("extension", TEXT, None, "Another name for 'backend'."),
+    Option("backend", TEXT, "memory", "Where the rows live.", defines=True),
+    Option("extension", TEXT, None, "Another name for 'backend'.", defines=True),
     Option("cache.max_size", INTEGER, None, "Rows of a read-through cache in front of the table."),
     Option("cache.ttl", DURATION, None, "How long the read-through cache keeps a row."),
     Option("retention", DURATION, None, "How long a window stays in the table after its end."),

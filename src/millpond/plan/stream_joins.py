@@ -17,6 +17,7 @@ from millpond.plan.aggregate_model import TIME, AggregatePlan
 from millpond.plan.bound import Joined
 from millpond.plan.context import Context, JoinedStream, Planned
 from millpond.plan.joined_streams import OF, Apart, Part
+from millpond.plan.meaning import plain_text
 from millpond.plan.model import BATCH, FlowPlan, Step, StepKind, StreamJoin, StreamSide
 from millpond.plan.scope import Item
 from millpond.plan.sources import short_hash
@@ -213,7 +214,7 @@ def _everything() -> exp.Select:
 
 def join_id(item: Planned, occurrence: int) -> str:
     """A flow of its own, known by its statement."""
-    return f"{'__'.join(item.drivers)}_{short_hash(item.statement.text)}_{occurrence}"
+    return f"{'__'.join(item.drivers)}_{short_hash(plain_text(item.statement))}_{occurrence}"
 
 
 def handing_over(flow: FlowPlan, first: Step) -> tuple[tuple[str, Step], ...]:

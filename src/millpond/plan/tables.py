@@ -22,7 +22,7 @@ from millpond.plan.context import Context, Planned
 from millpond.plan.declared import declared_schema
 from millpond.plan.keys import key_of_query
 from millpond.plan.latest import MessageKey, hold_written_key, message_key, with_identity
-from millpond.plan.meaning import meaning
+from millpond.plan.meaning import meaning, plain_text
 from millpond.plan.model import BATCH, StepKind, TableKind, TablePlan
 from millpond.plan.naming import name_outputs
 from millpond.plan.ownership import TABLE_OPTIONS, read_entries
@@ -103,10 +103,17 @@ def _plan(
         kind,
         spec,
         statement.name.place,
-        short_hash(statement.text if statement.query is not None else _shape(spec)),
+        short_hash(_definition(statement, kind, spec)),
         options={**options, **clauses.statement},
         replaces=statement.or_replace,
     )
+
+
+def _definition(statement: CreateTable, kind: TableKind, spec: TableSpec) -> str:
+    """What a table is known by; what a loaded one reads may hang on any option of its source."""
+    if statement.query is None:
+        return _shape(spec)
+    return statement.text if kind is TableKind.LOADED else plain_text(statement)
 
 
 def _shape(spec: TableSpec) -> str:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from millpond.contracts.source import BAD, ORDER_MINOR, RAW
 from millpond.contracts.table import Store, TableSpec, Transaction
+from millpond.plan.meaning import plain_text
 from millpond.plan.model import FlowPlan, Step
 from millpond.plan.system import DEAD_LETTERS as SCHEMA
 
@@ -106,7 +107,7 @@ def origin_key(at: datetime) -> str:
 
 
 def _text(step: Step) -> str:
-    return step.statement.text if step.statement is not None else step.query.sql("spark")
+    return plain_text(step.statement) if step.statement is not None else step.query.sql("spark")
 
 
 class _Clock:

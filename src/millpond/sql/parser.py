@@ -17,7 +17,7 @@ from millpond.sql.cursor import Refusal, shown
 from millpond.sql.dialect import MILLPOND
 from millpond.sql.foreign import refused_phrase
 from millpond.sql.grammar import Grammar
-from millpond.sql.normal import normal_text
+from millpond.sql.normal import normal_text, without_options
 from millpond.sql.parse_changes import parse_delete, parse_drop, parse_insert, parse_update, parse_upsert
 from millpond.sql.parse_create import parse_create
 from millpond.sql.parse_merge import parse_merge
@@ -172,7 +172,9 @@ def parse_statement(grammar: Grammar) -> Statement:
     tokens = grammar.remaining()
     place = grammar.source.place(first.start, first.end + 1)
     code = grammar.source.code[first.start : tokens[-1].end + 1]
-    return parse(grammar, {"place": place, "text": normal_text(tokens), "code": code})
+    core, given = without_options(tokens)
+    common = {"place": place, "text": normal_text(tokens), "code": code, "core": normal_text(core), "given": given}
+    return parse(grammar, common)
 
 
 def parse_explain(grammar: Grammar, common: dict[str, Any]) -> Statement:

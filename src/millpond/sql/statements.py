@@ -122,11 +122,14 @@ class WhenClause:
 @dataclass(frozen=True, kw_only=True)
 class Statement:
     """`text` is the statement without comments and spacing, variables put in: what tells two statements apart. `code`
-    is the same as it was written, in its own case. Both may hold secrets: never print them, print through `render`."""
+    is the same as it was written, in its own case. `core` is the text without its WITH (...), `given` the options in
+    them. All may hold secrets: never print them, print through `render`."""
 
     place: Place
     text: str = field(repr=False)
     code: str = field(default="", repr=False, compare=False)
+    core: str = field(default="", repr=False, compare=False)
+    given: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -234,7 +234,7 @@ def _index_columns(spec: TableSpec) -> tuple[tuple[int, ...], ...]:
 
 PLUGIN = BackendPlugin(
     name="sqlite",
-    options=(Option("path", FILE, None, "The database file."),),
+    options=(Option("path", FILE, None, "The database file.", defines=True),),
     capabilities=Capabilities(outside=True),
     make=SqliteRows,
     help="Rows in a SQLite file; a view of the table's name shows them to other programs.",
