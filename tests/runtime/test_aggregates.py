@@ -79,6 +79,14 @@ AGGREGATES = (
 )
 # Spark 4.2 fails on these beside DISTINCT aggregates.
 SORTED = ("LISTAGG(DISTINCT w, ',') WITHIN GROUP (ORDER BY w)", "LISTAGG(w) WITHIN GROUP (ORDER BY w DESC)")
+
+
+def chosen(which: Any, rows: list[dict[str, Any]], by: str) -> Any:
+    """MIN_BY and MAX_BY of the column w: of equal ones the first of the rows given."""
+    found = which((r for r in rows if r[by] is not None), key=lambda r: r[by], default=None)
+    return found["w"] if found else None
+
+
 BY_ORDER = {
     "FIRST(n)": lambda rows: rows[0]["n"] if rows else None,
     "LAST(n)": lambda rows: rows[-1]["n"] if rows else None,
@@ -86,6 +94,10 @@ BY_ORDER = {
     "FIRST(n) IGNORE NULLS": lambda rows: next((r["n"] for r in rows if r["n"] is not None), None),
     "LAST_VALUE(n, true)": lambda rows: next((r["n"] for r in reversed(rows) if r["n"] is not None), None),
     "FIRST(w) FILTER (WHERE b)": lambda rows: next((r["w"] for r in rows if r["b"]), None),
+    "MAX_BY(w, n)": lambda rows: chosen(max, rows[::-1], "n"),
+    "MIN_BY(w, n)": lambda rows: chosen(min, rows, "n"),
+    "MAX_BY(w, w)": lambda rows: chosen(max, rows[::-1], "w"),
+    "MIN_BY(w, n) FILTER (WHERE b)": lambda rows: chosen(min, [r for r in rows if r["b"]], "n"),
     "COLLECT_LIST(n)": lambda rows: [r["n"] for r in rows if r["n"] is not None],
     "ARRAY_AGG(w) FILTER (WHERE b)": lambda rows: [r["w"] for r in rows if r["b"] and r["w"] is not None],
     "LISTAGG(w, '-')": lambda rows: "-".join(r["w"] for r in rows if r["w"] is not None) or None,

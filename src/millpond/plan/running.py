@@ -23,6 +23,10 @@ _PAIRS = (
 _ORDER = "struct(_mp_major, _mp_minor)"
 _FIRST = f"min_by(struct({{x}} AS v), {_ORDER}){{f}}"
 _LAST = f"max_by(struct({{x}} AS v), {_ORDER}){{f}}"
+# A row whose second argument is NULL does not count, as in Spark. Of equal ones MIN_BY takes the first of the stream
+# and MAX_BY the last, however events are cut into batches: the place is kept beside the value.
+_PLACED = "struct({x} AS v, {y} AS o, _mp_major AS a, _mp_minor AS b)"
+_PLACED_ORDER = "IF(({y}) IS NULL, NULL, struct({y} AS o, _mp_major AS a, _mp_minor AS b))"
 
 
 def _one(how: str, text: str, merge: str) -> Running:
@@ -59,6 +63,8 @@ RUNNING: dict[str, Running] = {
     "bit_xor": _one("value", "bit_xor({x}){f}", "bit_xor"),
     "first": _one("field", _FIRST, "first"),
     "last": _one("field", _LAST, "last"),
+    "min_by": _one("field", f"min_by({_PLACED}, {_PLACED_ORDER}){{f}}", "min_by"),
+    "max_by": _one("field", f"max_by({_PLACED}, {_PLACED_ORDER}){{f}}", "max_by"),
     **{name: _one(name, _MOMENTS, "moments") for name in _MOMENT_NAMES},
     **{name: _one(name, _PAIRS, "pairs") for name in _PAIR_NAMES},
 }
@@ -81,6 +87,8 @@ SYNONYMS = {
     "bitwise_and_agg": "bit_and",
     "bitwise_or_agg": "bit_or",
     "bitwise_xor_agg": "bit_xor",
+    "arg_max": "max_by",
+    "arg_min": "min_by",
     "approx_distinct": "approx_count_distinct",
 }
 

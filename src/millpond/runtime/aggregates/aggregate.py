@@ -120,6 +120,31 @@ def _order(value: Any) -> tuple[Any, ...]:
     return (1, value.encode()) if isinstance(value, str) else (1, value)
 
 
+def _chosen(which: str) -> Callable[[pa.ChunkedArray, pa.ChunkedArray], pa.ChunkedArray]:
+    """Of two values with what they are chosen by and their place in the stream, the one whose order is smaller or
+    larger; equal ones by their place."""
+
+    def found(before: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
+        take_now = [
+            b is None or (n is not None and (_rank(n) < _rank(b) if which == "min" else _rank(n) > _rank(b)))
+            for b, n in zip(_ranked(before), _ranked(now), strict=True)
+        ]
+        return pc.if_else(pa.array(take_now, pa.bool_()), now, before)
+
+    return found
+
+
+def _ranked(column: pa.ChunkedArray) -> list[dict[str, Any] | None]:
+    """What accumulators are compared by, without the values themselves."""
+    parts = [pc.struct_field(column, name).to_pylist() for name in ("o", "a", "b")]
+    valid = pc.is_valid(column).to_pylist()
+    return [{"o": o, "a": a, "b": b} if is_valid else None for is_valid, o, a, b in zip(valid, *parts, strict=True)]
+
+
+def _rank(found: dict[str, Any]) -> tuple[Any, ...]:
+    return (_order(found["o"]), found["a"], found["b"])
+
+
 def _added(before: pa.ChunkedArray, now: pa.ChunkedArray) -> pa.ChunkedArray:
     """Their sum, where NULL is nothing; too large a sum is an error, as in Spark."""
     wide = [_with_room(before), _with_room(now)]
@@ -158,6 +183,8 @@ MERGES: dict[str, Callable[[pa.ChunkedArray, pa.ChunkedArray], pa.ChunkedArray]]
     "bit_and": _both(pc.bit_wise_and),
     "bit_or": _both(pc.bit_wise_or),
     "bit_xor": _both(pc.bit_wise_xor),
+    "min_by": _chosen("min"),
+    "max_by": _chosen("max"),
     "first": _first,
     "last": _last,
     "moments": moments.merge_moments,
