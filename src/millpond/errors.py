@@ -71,6 +71,7 @@ CODES: dict[str, str] = {
     "MP410": "A transaction has ended",
     "MP411": "A parameter is missing or one too many",
     "MP412": "A row would be set to several values at once",
+    "MP413": "A row breaks a CHECK constraint",
     # 5xx: sources
     "MP501": "A source is not there",
     "MP502": "A source cannot be read",

@@ -65,11 +65,20 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Check:
+    """A CHECK constraint: `text` is a condition in SQL over the columns of one row."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Schema:
     """An ordered set of columns; names are unique and looked up without regard to case."""
 
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
 
     @classmethod
     def of(cls, columns: Iterable[Column], key: Iterable[str] = ()) -> Schema:

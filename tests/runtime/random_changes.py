@@ -11,7 +11,7 @@ from typing import Any
 Row = dict[str, Any]
 DECLARED = """
 CREATE STREAM c (id INT, k STRING, op STRING, v INT, g INT) FROM 'memory://c';
-CREATE TABLE t (id INT PRIMARY KEY, v INT, w INT NOT NULL DEFAULT 5, g INT);
+CREATE TABLE t (id INT PRIMARY KEY, v INT CHECK (v < 42), w INT NOT NULL DEFAULT 5, g INT);
 CREATE TABLE u (id INT, k STRING, n INT, PRIMARY KEY (id, k));
 CREATE TABLE ref (id INT PRIMARY KEY, x INT);
 """
@@ -33,7 +33,7 @@ class World:
     letters: int = 0
 
     def put(self, table: str, row: Row) -> None:
-        if any(row[name] is None for name in REQUIRED[table]):
+        if any(row[name] is None for name in REQUIRED[table]) or not less(row.get("v") or 0, 42):
             raise Refused
         getattr(self, table)[tuple(row[name] for name in KEYS[table])] = row
 
@@ -171,7 +171,7 @@ class Draw:
 
     def _changing(self, world: World, e: Row, rows: list[Row], sets: dict[str, Part]) -> None:
         new = [{**r, **{n: v.value(e, r) for n, v in sets.items()}} for r in rows]
-        if any(r["w"] is None for r in new):
+        if any(r["w"] is None or not less(r["v"] or 0, 42) for r in new):
             raise Refused
         for row in new:
             world.put("t", row)

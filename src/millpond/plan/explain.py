@@ -106,6 +106,7 @@ def _table_lines(table: TablePlan, plan: Plan) -> Iterator[str]:
     if shown.columns:
         yield f"  columns: {_columns(shown)}"
     yield from (f"  {line}" for line in _storage(table))
+    yield from (f"  constraint {check.name}: CHECK ({check.text})" for check in table.spec.schema.checks)
     for index in table.spec.indexes:
         yield f"  index ({', '.join(index)})"
     # How a view reads its tables depends on what was touched, which its first line tells.

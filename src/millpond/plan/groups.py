@@ -51,9 +51,11 @@ def takes_batches(step: Step) -> bool:
 
 def _group(steps: list[Step], tables: Mapping[str, TablePlan]) -> Iterator[ChangeGroup]:
     writers = [_writer(step, tables[step.target.lower()].spec.schema) for step in steps]
-    alone = any(step.branches or step.conflict is not None for step in steps)
+    schema = tables[steps[0].target.lower()].spec.schema if steps else Schema(())
+    # A row that breaks a constraint must not hide behind a later event that repairs it.
+    alone = bool(schema.checks) or any(step.branches or step.conflict is not None for step in steps)
     alone = alone or any(w.one_by_one or _reads_row_it_writes(w, s) for w, s in zip(writers, steps, strict=True))
-    if len(writers) > 1 or alone:
+    if len(writers) > 1 or (writers and alone):
         yield ChangeGroup(steps[0].target, tuple(writers))
 
 
@@ -64,7 +66,7 @@ def _reads_row_it_writes(writer: Writer, step: Step) -> bool:
 
 def _writer(step: Step, schema: Schema) -> Writer:
     if not schema.key:
-        reads = step.kind is StepKind.MERGE
+        reads = step.kind is StepKind.MERGE or (bool(schema.checks) and step.kind is not StepKind.INSERT)
         reads = reads or (step.kind is StepKind.INSERT and reads_table(step.query, step.target))
         return Writer(step.index, None, "the table has no key", reads, _events(step))
     try:

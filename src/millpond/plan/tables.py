@@ -18,6 +18,7 @@ from millpond.plan.aggregates import plan_aggregate
 from millpond.plan.binder import Binder
 from millpond.plan.bound import BoundQuery
 from millpond.plan.catalog import Relation, RelationKind
+from millpond.plan.constraints import bind_checks
 from millpond.plan.context import Context, Planned
 from millpond.plan.declared import declared_schema
 from millpond.plan.keys import key_of_query
@@ -44,10 +45,11 @@ def define_table(statement: CreateTable, context: Context) -> Relation:
     clauses = read_clauses(statement, None, context.catalog, context.findings)
     columns = declared_schema(statement.columns or (), context, f"Table '{statement.name}'")
     key = _declared_key(statement, columns, context)
-    schema = _keyed(columns, key)
+    checks, condition = bind_checks(statement, columns, context)
+    schema = replace(_keyed(columns, key), checks=checks)
     plan = _plan(statement, TableKind.DECLARED, schema, clauses, context)
     context.tables[statement.name.key] = plan
-    context.planned.append(Planned(statement, context.index(statement), target=plan.name))
+    context.planned.append(Planned(statement, context.index(statement), target=plan.name, condition=condition))
     return Relation(plan.name, RelationKind.TABLE, schema)
 
 

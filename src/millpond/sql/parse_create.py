@@ -9,7 +9,16 @@ from sqlglot.tokenizer_core import TokenType
 
 from millpond.sql.grammar import Grammar
 from millpond.sql.parse_target import take_source
-from millpond.sql.statements import ColumnDef, CreateIndex, CreateStream, CreateTable, Name, Statement, Watermark
+from millpond.sql.statements import (
+    CheckDef,
+    ColumnDef,
+    CreateIndex,
+    CreateStream,
+    CreateTable,
+    Name,
+    Statement,
+    Watermark,
+)
 from millpond.sql.types import take_type
 from millpond.sql.with_options import take_options
 
@@ -21,6 +30,7 @@ class _Body:
     columns: list[ColumnDef] = field(default_factory=list)
     key: tuple[Name, ...] = ()
     indexes: list[tuple[Name, ...]] = field(default_factory=list)
+    checks: list[CheckDef] = field(default_factory=list)
     watermark: Watermark | None = None
 
 
@@ -71,7 +81,7 @@ def _create_table(grammar: Grammar, common: dict[str, Any]) -> CreateTable:
     if grammar.sees("PRIMARY KEY"):
         _set_key(grammar, body, None)
     made: dict[str, Any] = {**common, "if_not_exists": exists, "name": name, "key": body.key}
-    made["indexes"] = tuple(body.indexes)
+    made["indexes"], made["checks"] = tuple(body.indexes), tuple(body.checks)
     if grammar.take("AS"):
         if body.columns:
             hint = "Leave the columns out: the query names them, and CAST sets their types."
@@ -107,6 +117,9 @@ def _element(grammar: Grammar, body: _Body, kind: str) -> None:
         _only_in_a_table(grammar, kind, "INDEX")
         grammar.expect("INDEX")
         body.indexes.append(grammar.names("a column's name"))
+    elif _sees_check(grammar):
+        _only_in_a_table(grammar, kind, "CHECK")
+        body.checks.append(_check(grammar, None))
     elif grammar.sees("WATERMARK", "FOR"):
         _take_watermark(grammar, body, kind)
     else:
@@ -144,13 +157,38 @@ def _column(grammar: Grammar, body: _Body, kind: str) -> ColumnDef:
         elif grammar.sees("PRIMARY KEY"):
             _only_in_a_table(grammar, kind, "PRIMARY KEY")
             _set_key(grammar, body, name)
+        elif _sees_check(grammar):
+            _only_in_a_table(grammar, kind, "CHECK")
+            body.checks.append(_check(grammar, name))
         elif grammar.sees_kind(TokenType.NULL) and nullable:
             start = grammar.position
             grammar.expect("NULL")
             null_place = grammar.place_since(start)
         else:
-            grammar.refuse_unexpected(", or )", "After a type: NOT NULL, DEFAULT value, PRIMARY KEY.")
+            grammar.refuse_unexpected(
+                ", or )", "After a type: NOT NULL, DEFAULT value, PRIMARY KEY, CHECK (condition)."
+            )
     return ColumnDef(name, column_type, nullable, default, null_place)
+
+
+def _sees_check(grammar: Grammar) -> bool:
+    # `check` and `constraint` alone may be names of columns.
+    named = (
+        grammar.sees("CONSTRAINT") and grammar.sees_name(ahead=1) and not grammar.sees_kind(TokenType.COMMA, ahead=2)
+    )
+    return grammar.sees("CHECK", "(") or (named and grammar.token_ahead(2).text.upper() in ("CHECK", "PRIMARY KEY"))
+
+
+def _check(grammar: Grammar, column: Name | None) -> CheckDef:
+    """[CONSTRAINT name] CHECK (condition)"""
+    start = grammar.position
+    name = grammar.name("a constraint's name") if grammar.take("CONSTRAINT") else None
+    if not grammar.take("CHECK"):
+        grammar.refuse_unexpected("CHECK", "Only CHECK constraints have a name; PRIMARY KEY is written without one.")
+    grammar.expect("(")
+    condition = grammar.condition()
+    grammar.expect(")")
+    return CheckDef(condition, name, grammar.place_since(start), column)
 
 
 def _take_watermark(grammar: Grammar, body: _Body, kind: str) -> None:

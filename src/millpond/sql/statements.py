@@ -70,6 +70,16 @@ class ColumnDef:
 
 
 @dataclass(frozen=True)
+class CheckDef:
+    """[CONSTRAINT name] CHECK (condition), after a column or on its own."""
+
+    condition: exp.Expression
+    name: Name | None
+    place: Place
+    column: Name | None = None
+
+
+@dataclass(frozen=True)
 class Watermark:
     """WATERMARK FOR column AS column - delay."""
 
@@ -154,6 +164,7 @@ class CreateTable(Statement):
     columns: tuple[ColumnDef, ...] | None = None
     key: tuple[Name, ...] = ()
     indexes: tuple[tuple[Name, ...], ...] = ()
+    checks: tuple[CheckDef, ...] = ()
     query: exp.Query | None = None
     options: OptionGroup = NO_OPTIONS
     or_replace: bool = False

@@ -103,6 +103,10 @@ class Evaluator:
             result = self.by_spark(expression, read, parameters, error)
         return result.combine_chunks() if isinstance(result, pa.ChunkedArray) else result
 
+    def over(self, expression: exp.Expression, rows: pa.Table) -> pa.Array:
+        """One value per row of rows at hand."""
+        return self.values(expression, rows.select, ())
+
     def check(self, expression: exp.Expression, parameters: Sequence[Any]) -> None:
         """Tell what is wrong with an expression that no row is left for: whether it is told must not depend on rows."""
         try:

@@ -60,7 +60,8 @@ class LiveTable(Writing):
         self.spec = spec
         self.name, self.schema, self.null_keys = spec.name, spec.schema, spec.null_keys
         self.evaluator = Evaluator(spec.schema, self._store.fallback)
-        self.shape = shape_of(spec.schema)
+        # Constraints are evaluated by Arrow.
+        self.shape = None if spec.schema.checks else shape_of(spec.schema)
         # A row with lists or dicts in it could be changed through the copy that a caller got.
         self._flat = not any(pa.types.is_nested(c.type) for c in spec.schema)
         kinds = tuple(_SIMPLE.get(spec.schema[name].type) for name in spec.schema.key)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from millpond import registry
 from millpond.contracts.table import TableSpec
-from millpond.schema import Column, Schema
+from millpond.schema import Check, Column, Schema
 from millpond.tables.draft import Base, Draft
 from millpond.tables.index import Ids
 from millpond.tables.keys import Keys, key_columns
@@ -135,6 +135,7 @@ def spec_as_json(spec: TableSpec) -> dict[str, Any]:
         "arrow": base64.b64encode(schema.arrow().serialize()).decode(),
         "defaults": [c.default for c in schema],
         "key": list(schema.key),
+        "checks": [[check.name, check.text] for check in schema.checks],
         "backend": spec.backend,
         "indexes": [list(i) for i in spec.indexes],
         "null_keys": spec.null_keys,
@@ -149,7 +150,7 @@ def spec_from_json(value: dict[str, Any]) -> TableSpec:
     columns = [Column(f.name, f.type, f.nullable, default) for f, default in zip(arrow, value["defaults"], strict=True)]
     return TableSpec(
         name=value["name"],
-        schema=Schema.of(columns, value["key"]),
+        schema=Schema(tuple(columns), tuple(value["key"]), tuple(Check(*c) for c in value.get("checks", ()))),
         backend=value["backend"],
         values=value.get("values", {}),
         indexes=tuple(tuple(i) for i in value["indexes"]),

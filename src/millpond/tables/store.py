@@ -17,6 +17,7 @@ from millpond.errors import Problem, StateError, TableError
 from millpond.faults import reach
 from millpond.tables.backends import rows_of
 from millpond.tables.compaction import Compactor
+from millpond.tables.constraints import require_kept
 from millpond.tables.draft import Base, Draft
 from millpond.tables.durable import Folder, Recovered, TableState
 from millpond.tables.live import LiveTable
@@ -268,6 +269,8 @@ class TableStore:
         if difference:
             message = f"Table '{spec.name}' is there already, with another {difference}."
             raise TableError("MP409", message, hint="Drop it, or give the new one another name.")
+        if set(spec.schema.checks) - set(table.schema.checks):
+            require_kept(spec.name, spec.schema, table.schema.checks, table.to_arrow(), table.evaluator.over)
         indexes = tuple(dict.fromkeys((*spec.indexes, *table.spec.indexes)))
         spec = replace(spec, indexes=indexes)
         if spec_as_json(spec) != spec_as_json(table.spec):

@@ -16,6 +16,7 @@ from millpond.errors import ConstraintError, TableError
 from millpond.tables import selection
 from millpond.tables.casting import cast_array
 from millpond.tables.coercion import to_array
+from millpond.tables.constraints import require_checks
 from millpond.tables.differences import difference
 from millpond.tables.draft import Draft
 from millpond.tables.incoming import Incoming, incoming
@@ -145,7 +146,7 @@ class Writing(Reading):
             given, keys = given.take(last), Keys(keys.at(last))
         there = draft.locate(keys)
         batch = self._merged(draft, given, there)
-        self._check_not_null(batch)
+        self._check_rules(batch)
         draft.change(there[there >= 0], batch, keys)
         return int(batch.num_rows)
 
@@ -160,7 +161,7 @@ class Writing(Reading):
         if len(found.ids) == 1 and self._update_one(draft, int(found.ids[0]), values):
             return 1
         batch = self._with_values(found, values, parameters)
-        self._check_not_null(batch)
+        self._check_rules(batch)
         keys = self._checked_keys(batch)
         if keys is not None and any(self.schema[name].name in self.schema.key for name in values):
             check_unique(self.name, self.schema, keys)
@@ -204,7 +205,7 @@ class Writing(Reading):
         absent = [i for i, c in enumerate(self.schema) if c.name not in given.columns]
         fresh = self._defaults(absent, given.rows)
         batch = given.batch(self.schema, {self.schema.columns[p].name: a for p, a in zip(absent, fresh, strict=True)})
-        self._check_not_null(batch)
+        self._check_rules(batch)
         return batch
 
     def _defaults(self, positions: Sequence[int], rows: int) -> list[pa.Array]:
@@ -230,9 +231,12 @@ class Writing(Reading):
         if not self.null_keys:
             check_nulls(self.name, self.schema.key, keys.columns, "MP403")
 
-    def _check_not_null(self, batch: pa.RecordBatch) -> None:
+    def _check_rules(self, batch: pa.RecordBatch) -> None:
+        """What every row must hold, but for its key."""
         names = [c.name for c in self.schema if not c.nullable and c.name not in self.schema.key]
         check_nulls(self.name, names, [batch.column(self.schema.position(n)) for n in names], "MP401")
+        if self.schema.checks:
+            require_checks(self.name, self.schema, pa.Table.from_batches([batch]), self.evaluator.over)
 
     def _check_free(self, keys: Keys, there: Ids) -> None:
         if len(there) == 1 and there.item(0) < 0:

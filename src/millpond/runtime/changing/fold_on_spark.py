@@ -11,15 +11,25 @@ from sqlglot import exp
 from millpond.errors import MillpondError
 from millpond.plan.change_model import EVENT, HERE, ROW, Action, Branch, Effect
 from millpond.relational.codes import whole
-from millpond.runtime.changing.row_states import Refusals, RowStates, Turns, null_refused, required
+from millpond.runtime.changing.row_states import (
+    Refusals,
+    RowStates,
+    Turns,
+    check_refused,
+    null_refused,
+    required,
+)
 from millpond.runtime.flows.work import Work
 from millpond.runtime.spark.errors import translate
-from millpond.schema import Schema, type_name
+from millpond.schema import Check, Schema, type_name
 from millpond.sql.spark import render
+from millpond.tables.constraints import check_expression
 
 ITEMS, BEFORE = "__items__", "__before__"
 # Errors that an item can be blamed for.
 OF_A_ROW = ("MP701", "MP702", "MP408")
+# What the name of a constraint starts with where it stands for what was refused.
+CHECKED = "CHECK "
 # Columns of the items: the key's number, the item's place, the statement; and of a state: what was refused.
 CODE, TURN, WRITER, HIT, REFUSED = "__mp_code", "__mp_turn", "__mp_writer", "__mp_hit", "__mp_refused"
 
@@ -137,7 +147,24 @@ def _made(branch: Branch, writer: int, rows: pa.Table, schema: Schema) -> str:
     values = {n: f"CAST({_placed(v, writer, rows)} AS {type_name(schema[n].type)})" for n, v in branch.values.items()}
     made = _state(schema, "true", values)
     cases = [f"WHEN {values[n]} IS NULL THEN {_refusal(schema, n)}" for n in required(schema) if n in values]
+    for check in schema.checks:
+        held = _placed(_over_new_row(check, branch, schema), writer, rows)
+        cases.append(f"WHEN NOT {held} THEN {_refusal(schema, CHECKED + check.name)}")
     return f"CASE {' '.join(cases)} ELSE {made} END" if cases else made
+
+
+def _over_new_row(check: Check, branch: Branch, schema: Schema) -> exp.Expr:
+    """A constraint over the row as a branch makes it."""
+
+    def placed(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Column):
+            return node
+        name = schema[node.name].name
+        if name not in branch.values:
+            return exp.column(name, table=ROW, quoted=True)
+        return exp.cast(branch.values[name].copy(), type_name(schema[name].type), dialect="spark")
+
+    return check_expression(check).copy().transform(placed)
 
 
 def _state(schema: Schema, here: str, values: dict[str, str], hit: str = "true", refused: str = f"a.{REFUSED}") -> str:
@@ -186,5 +213,10 @@ def _take_over(states: RowStates, folded: pa.Table, turns: Turns, refused: Refus
     for entries in folded[REFUSED].to_pylist():
         for entry in entries:
             place = entry["turn"]
-            error = null_refused(states.schema, entry["name"])
+            error = _refused(states.schema, entry["name"])
             refused[int(turns.writer[place]), int(turns.row[place])] = error
+
+
+def _refused(schema: Schema, name: str) -> MillpondError:
+    check = next((c for c in schema.checks if name == CHECKED + c.name), None)
+    return null_refused(schema, name) if check is None else check_refused(check)

@@ -19,7 +19,7 @@ from millpond.runtime.changing.rows import swap_rows, with_columns
 def apply_at_once(table: WriteTable, by: tuple[str, ...], events: pa.Table) -> bool:
     """Apply events, in their order, to the rows that equal them in the columns `by`. False, and nothing done, where
     the table would refuse one: what comes of the others then hangs on which."""
-    if not events.num_rows or _breaks_not_null(table, events):
+    if not events.num_rows or table.schema.checks or _breaks_not_null(table, events):
         return not events.num_rows
     values = [events[name] for name in by]
     try:

@@ -15,10 +15,18 @@ from millpond.expressions.compile import Compiled, compile_expression
 from millpond.plan.change_model import EVENT, HERE, ROW, Action, Branch, Effect
 from millpond.relational.codes import Numbers, whole
 from millpond.relational.joins import as_mask
-from millpond.runtime.changing.row_states import Refusals, RowStates, Turns, null_refused, required
+from millpond.runtime.changing.row_states import (
+    Refusals,
+    RowStates,
+    Turns,
+    check_refused,
+    null_refused,
+    required,
+)
 from millpond.runtime.flows.work import Work
 from millpond.runtime.spark.evaluate import evaluate_on_spark
-from millpond.schema import Schema, type_name
+from millpond.schema import Check, Schema, type_name
+from millpond.tables.constraints import check_expression
 
 
 def fold_in_rounds(
@@ -97,7 +105,28 @@ class _Turn:
         for name in required(schema):
             if name in values and values[name].null_count:
                 values, going = self._without_nulls(name, values, going)
+        for check in schema.checks:
+            values, going = self._without_breaking(check, values, going)
         self.states.set(self.codes[going], values)
+
+    def _without_breaking(
+        self, check: Check, values: Mapping[str, pa.Array], going: Numbers
+    ) -> tuple[dict[str, pa.Array], Numbers]:
+        """Without the items whose row would break a constraint; a condition that fails on a row rejects it too."""
+        if not len(going):
+            return dict(values), going
+        names = self.states.schema.names
+        before = dict(zip(names, self.states.take(self.codes[going], names), strict=True))
+        rows = pa.table(before | dict(values))
+        condition = check_expression(check)
+        ready = self.work.memory.once(
+            f"check {hash(rows.schema)}", condition, lambda: _compiled(condition, rows.schema)
+        )
+        held, kept = self._without_failing(ready, condition, rows, None, going)
+        stays = np.isin(going, kept[~as_mask(pc.invert(held))])
+        failed = going[np.isin(going, kept) & ~stays]
+        self.failed |= {int(n): check_refused(check) for n in failed}
+        return {n: v.filter(pa.array(stays)) for n, v in values.items()}, going[stays]
 
     def _without_nulls(
         self, name: str, values: Mapping[str, pa.Array], going: Numbers

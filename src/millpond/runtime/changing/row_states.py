@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from millpond.errors import MillpondError, TableError
 from millpond.relational.codes import Numbers, whole
-from millpond.schema import Schema
+from millpond.schema import Check, Schema
+from millpond.tables.constraints import breaks
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 # Items that were not applied, by statement and row, and why.
@@ -108,6 +109,11 @@ def null_refused(schema: Schema, name: str) -> MillpondError:
     if name in schema.key:
         return TableError("MP403", f"column '{name}': a key column is NULL")
     return TableError("MP401", f"column '{name}': a NOT NULL column is NULL")
+
+
+def check_refused(check: Check) -> MillpondError:
+    """What is wrong with a row that breaks a constraint."""
+    return TableError("MP413", breaks(check))
 
 
 def required(schema: Schema) -> tuple[str, ...]:

@@ -102,6 +102,8 @@ def _extended(table: Table) -> Iterator[tuple[str, str]]:
     yield "state", table.state
     for index in table.spec.indexes:
         yield "index", ", ".join(index)
+    for check in table.schema.checks:
+        yield f"constraint {check.name}", f"CHECK ({check.text})"
     known = (*registry.find("backend", table.spec.backend).options, *TABLE_OPTIONS)
     for option in known:
         value = table.spec.values.get(option.name)

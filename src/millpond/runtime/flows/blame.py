@@ -16,9 +16,9 @@ from millpond.runtime.flows.steps import run_step
 from millpond.runtime.spark.errors import translate
 
 # Errors that a row can be blamed for; a full disk or a bug is nobody's.
-BLAMED = ("MP401", "MP402", "MP403", "MP408", "MP701", "MP702", "MP704")
+BLAMED = ("MP401", "MP402", "MP403", "MP408", "MP413", "MP701", "MP702", "MP704")
 # Of these an event goes to the dead letters whatever 'on.error' says: it would break a rule of the table.
-BREAKS_RULE = ("MP401", "MP402", "MP403")
+BREAKS_RULE = ("MP401", "MP402", "MP403", "MP413")
 
 
 def run_without_the_guilty(run: BatchRun, step: Step, error: MillpondError) -> None:

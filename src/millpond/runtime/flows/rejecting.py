@@ -8,7 +8,9 @@ import pyarrow.compute as pc
 from millpond.runtime.flows.aside import put_aside
 from millpond.runtime.flows.batch_run import BatchRun
 from millpond.runtime.flows.fitting import misfit_mark
+from millpond.runtime.spark.evaluate import evaluate
 from millpond.schema import Column, Schema, type_name
+from millpond.tables.constraints import breaking, breaks
 
 
 def reject(run: BatchRun, rows: pa.Table, columns: list[Column], schema: Schema) -> pa.Table:
@@ -20,7 +22,20 @@ def reject(run: BatchRun, rows: pa.Table, columns: list[Column], schema: Schema)
             code, rule = ("MP403", "a key column is NULL") if is_key else ("MP401", "a NOT NULL column is NULL")
             found = true_positions(pc.is_null(rows[column.name]))
             rejected = dict.fromkeys(found, (code, f"column '{column.name}': {rule}")) | rejected
+    if schema.checks and len(columns) == len(schema):
+        rejected = _breaking(run, rows, schema) | rejected
     return without(run, rows, rejected)
+
+
+def _breaking(run: BatchRun, rows: pa.Table, schema: Schema) -> dict[int, tuple[str, str]]:
+    """The rows that break a CHECK constraint; values that do not fit their column are NULL there."""
+    types = pa.schema([(c.name, c.type) for c in schema])
+    whole = rows.select(types.names).cast(types)
+    rejected: dict[int, tuple[str, str]] = {}
+    for check in schema.checks:
+        found = breaking(check, whole, lambda expression, over: evaluate(run.work.views.spark, expression, over))
+        rejected |= {int(n): ("MP413", breaks(check)) for n in found}
+    return rejected
 
 
 def misfits(rows: pa.Table, columns: list[Column]) -> dict[int, tuple[str, str]]:
