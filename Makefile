@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench chart soak docs clean system
+.PHONY: help demo test check bench chart soak flaky docs clean system
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -35,7 +35,10 @@ chart: system $(READY)  ## Draw how tables grow, up to ten million rows, into do
 	@$(BIN)/python bench/tables.py --chart docs/growth.png
 
 soak: system $(READY)  ## Run the crash tests a hundred times over, and the largest batches, and readers beside a writer for a minute
-	@MILLPOND_SOAK=1 $(BIN)/python -m pytest -k "crash or kill or readers_never"
+	@MILLPOND_SOAK=1 $(BIN)/python -m pytest -k "crash or kill or readers_never or random_queries"
+
+flaky: $(JARS)  ## Run every test that starts a process or a server 20 times, with all cores busy
+	@$(BIN)/python scripts/flaky.py
 
 docs: $(READY)  ## Write the generated parts of docs/ anew
 	@$(BIN)/python scripts/docs.py

@@ -5,15 +5,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
+import hypothesis.core
 import pytest
+from tests.seeds import FRESH, replayed_by
 
 # Tests start many short-lived JVMs: without the optimizing compiler each needs half the processor time. What the JVM
 # says about it goes to the log of the session, not to the terminal.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# A busy machine is no defect: how long a drawn case takes decides nothing.
-hypothesis.settings.register_profile("millpond", deadline=None)
+# A busy machine is no defect: how long a drawn case takes decides nothing. On CI hypothesis would draw the same in each
+# run unless told otherwise.
+hypothesis.settings.register_profile("millpond", deadline=None, derandomize=False, print_blob=True)
 hypothesis.settings.load_profile("millpond")
+hypothesis.core.global_force_seed = FRESH
 
 ON_CI = os.environ.get("CI", "").lower() == "true"
 
@@ -29,6 +33,22 @@ def spark() -> Iterator[Any]:
     session = build_session(master="local[2]", extra=small | ({"spark.jars": jars} if jars else {}))
     yield session
     session.stop()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Tell the seed of the random tests: `-q` leaves out the header in which pytest would print it."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        reporter.write_line(replayed_by())
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """And again with each failure, where it is looked for."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.failed:
+        report.sections.append(("Seed", replayed_by()))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.runtime.stepping import Stepper
+from tests.seeds import FRESH
 
 from millpond.contracts.source import ORDER_MINOR
 from millpond.runtime.aggregates.partials import in_fixed_order
@@ -148,7 +149,7 @@ def once(spark: Any, stepper: Stepper, rows: list[dict[str, Any]], calls: list[s
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, FRESH], ids=["fixed", "fresh"])
 def test_aggregates_of_random_batches_equal_one_aggregate_over_all_rows(seed: int, spark: Any, tmp_path: Path) -> None:
     random_ = random.Random(seed)
     rows = drawn(random_, 60)

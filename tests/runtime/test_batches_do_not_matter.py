@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.runtime.random_changes import DECLARED, REF, Draw, World, expected
 from tests.runtime.stepping import Stepper
+from tests.seeds import FRESH
 
 pytestmark = pytest.mark.spark
 
 SOAK = bool(os.environ.get("MILLPOND_SOAK"))
-# A failure is replayed by MILLPOND_SEED=<the number in the test's name>.
-FRESH = int(os.environ.get("MILLPOND_SEED", random.SystemRandom().randrange(10**6)))
 SEEDS = [*range(400 if SOAK else 10), FRESH]
 SIZES = (1, 7, 100)
 

@@ -1,0 +1,145 @@
+"""Every test that starts a process or a server, many times over, while other processes keep all cores busy.
+
+    python scripts/flaky.py [--times 20] [--only TEXT] [--idle]
+
+Prints a table of the tests with their runs, failures and slowest run; exits with 1 when one has failed. The output of
+each failure goes to a folder that is named at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parents[1]
+# Tests of these files and folders talk to a process or a server; of all others, those marked `process` do.
+SERVERS = (
+    "tests/kafka",
+    "tests/runtime/test_socket.py",
+    "tests/runtime/test_supervision.py",
+    "tests/runtime/test_kill.py",
+    "tests/tables/test_crash.py",
+    "tests/tables/test_threads.py",
+    "tests/cli/test_query.py",
+    "tests/cli/test_stopper.py",
+    "tests/cli/test_run.py",
+)
+BURN = "while True: pass"
+PASSED, NOTHING_RUN = 0, 5
+
+
+@dataclass
+class Record:
+    """What is known of one test."""
+
+    runs: int = 0
+    failures: int = 0
+    slowest_s: float = 0.0
+
+    def add(self, seconds: float, *, failed: bool) -> None:
+        self.runs += 1
+        self.failures += failed
+        self.slowest_s = max(self.slowest_s, seconds)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=20, help="how often each test runs (20)")
+    parser.add_argument("--only", metavar="TEXT", default="", help="only tests whose id contains this text")
+    parser.add_argument("--idle", action="store_true", help="leave the cores alone")
+    arguments = parser.parse_args()
+    tests = [test for test in collected() if arguments.only in test]
+    if not tests:
+        parser.error(f"no test that starts a process or server has '{arguments.only}' in its name")
+    records: dict[str, Record] = {}
+    kept = Path(tempfile.mkdtemp(prefix="millpond-flaky-"))
+    with busy_cores(0 if arguments.idle else os.cpu_count() or 1):
+        for turn in range(1, arguments.times + 1):
+            started = time.monotonic()
+            failed = run(tests, records, kept / f"{turn}.txt")
+            told = f"{failed} failed" if failed else "all passed"
+            print(f"run {turn} of {arguments.times}: {told}, {time.monotonic() - started:.0f} s", flush=True)
+    print_table(records)
+    failures = sum(record.failures for record in records.values())
+    print(f"{failures} failures; their output is in {kept}" if failures else "No failures.")
+    return 1 if failures else 0
+
+
+def collected() -> list[str]:
+    """The ids of the tests, in the order in which they run."""
+    marked = _ids(["-m", "process"])
+    served = _ids([name for name in SERVERS if (ROOT / name).exists()])
+    return list(dict.fromkeys([*marked, *served]))
+
+
+def _ids(words: list[str]) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode not in (PASSED, NOTHING_RUN):
+        sys.exit(done.stdout)
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+def run(tests: list[str], records: dict[str, Record], output: Path) -> int:
+    """Run the tests once and add what became of them; returns how many failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", f"--junit-xml={report}", *tests],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if not report.exists():
+            sys.exit(done.stdout)
+        found = list(ElementTree.parse(report).iter("testcase"))
+    failed = 0
+    for case in found:
+        if case.find("skipped") is not None:
+            continue
+        broken = case.find("failure") is not None or case.find("error") is not None
+        failed += broken
+        name = f"{case.get('classname')}::{case.get('name')}"
+        records.setdefault(name, Record()).add(float(case.get("time") or 0), failed=broken)
+    if failed:
+        output.write_text(done.stdout, "utf-8")
+    return failed
+
+
+@contextmanager
+def busy_cores(count: int) -> Iterator[None]:
+    """A process on each core that never rests; ended by their ids."""
+    burners = [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+
+
+def print_table(records: dict[str, Record]) -> None:
+    width = max(map(len, records), default=4)
+    print(f"{'test':<{width}}  runs  failures  slowest")
+    for name, record in sorted(records.items(), key=lambda item: (-item[1].failures, item[0])):
+        print(f"{name:<{width}}  {record.runs:>4}  {record.failures:>8}  {record.slowest_s:>5.1f} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
