@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +15,10 @@ from tests.expressions.edge_cases import rows as edge_rows
 from tests.expressions.judge import AS_WRITTEN, VIEW, Outcome, ours, spark_alone, sparks
 from tests.seeds import FRESH
 
+from millpond.expressions.conditionals import written_type
 from millpond.expressions.strings import has_settled_case
+from millpond.expressions.types import infer
+from millpond.sql.parser import parse_expression
 
 EXPRESSIONS = 2_400
 ROWS = 24
@@ -98,6 +103,19 @@ def test_arrow_and_spark_agree_at_the_edges(judge: Any, topic: str) -> None:
     failing = [text for text, outcome in outcomes.items() if outcome.word == "fails"]
     assert disagreements(judge, valued, [outcomes[text] for text in valued]) == []
     assert [text for text in failing if spark_alone(judge, text).word != "fails"] == []
+
+
+@pytest.mark.spark
+def test_a_function_that_spark_evaluates_has_the_type_that_is_declared_here(judge: Any) -> None:
+    rows = edge_rows()
+    judge.createDataFrame(rows).createOrReplaceTempView(VIEW)
+    texts = (Path(__file__).parent / "typed.txt").read_text("utf-8").splitlines()
+    columns = ", ".join(f"typeof({text}) AS c{place}" for place, text in enumerate(texts))
+    (theirs,) = judge.sql(f"SELECT {columns} FROM {VIEW} LIMIT 1").collect()
+    scope = SimpleNamespace(resolve=lambda column: rows.schema.field(column.name).type)
+    found = {text: infer(parse_expression(text), scope) for text in texts}
+    mine = {text: None if type_ is None else written_type(type_) for text, type_ in found.items()}
+    assert mine == dict(zip(texts, theirs, strict=True))
 
 
 @pytest.mark.spark

@@ -196,7 +196,7 @@ def test_a_missing_parameter_is_an_error() -> None:
         "log10(id)",
         "date_format(at, 'DDD')",
         "name RLIKE '(?x)a'",
-        "transform(array(1), x -> x)",
+        "zip_with(array(1), array(2), (x, y) -> x)",
         "who = who",
         "at - at",
         "CAST(at AS DOUBLE)",

@@ -172,3 +172,29 @@ def test_a_stored_column_takes_numbers_for_numbers_and_anything_for_text() -> No
     assert not assignable(pa.string(), pa.int32())
     assert not assignable(pa.string(), pa.date32())
     assert not assignable(pa.bool_(), pa.int32())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("element_at(a, 1)", "INT"),
+        ("split(s, ',')", "ARRAY<STRING>"),
+        ("map('k', d)", "MAP<STRING, DECIMAL(12,2)>"),
+        ("struct(i4, s AS t)", "STRUCT<i4: INT, t: STRING>"),
+        ("map_entries(m)", "ARRAY<STRUCT<key: STRING, value: INT>>"),
+        ("from_json(s, 'a INT, b ARRAY<STRING>').b[0]", "STRING"),
+        ("transform(a, x -> x + i8)", "ARRAY<BIGINT>"),
+        ("aggregate(a, 0, (acc, x) -> acc + x)", "INT"),
+        ("filter(a, x -> x > 0)", "ARRAY<INT>"),
+        ("date_format(ts, 'yyyy')", "STRING"),
+        ("extract(SECOND FROM ts)", "DECIMAL(8,6)"),
+        ("crc32(s)", "BIGINT"),
+        ("sin(f8) + atan2(f8, f8)", "DOUBLE"),
+        ("ceil(d, 1)", "DECIMAL(12,1)"),
+        ("try_add(d, i4)", "DECIMAL(13,2)"),
+        ("str_to_map(s)", "MAP<STRING, STRING>"),
+        ("uuid()", "STRING"),
+    ],
+)
+def test_a_function_has_the_type_that_it_declares_wherever_it_is_evaluated(text: str, expected: str) -> None:
+    assert inferred(text) == expected

@@ -20,6 +20,7 @@ from millpond.expressions.nested_rules import (
     flatten_rule,
     get_rule,
     holds_rule,
+    insert_rule,
     item_of_rule,
     item_rule,
     join_rule,
@@ -267,6 +268,10 @@ FUNCTIONS: Functions = {
     "array_prepend": Function(item_rule()).by(
         Kernel(lambda site: elementwise(lambda items, item: [item, *items], site.gives, (1,))),
         "the array with a value at its start",
+    ),
+    "array_insert": Function(insert_rule).by(
+        Kernel(lambda site: elementwise(_insert, site.gives, (2,)), fallible=True),
+        "the array with a value at a place, counted from 1 or from the end",
     ),
     "array_compact": _LIST.by_rows(_known, "the array without its NULLs"),
     "array_distinct": _LIST.by(_by_equality(_distinct), "each element once"),

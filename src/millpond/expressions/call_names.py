@@ -39,6 +39,7 @@ ALIASES: dict[str, tuple[str, tuple[int, ...]]] = {
     "btrim": ("trim", ()),
     "char": ("chr", ()),
     "dateadd": ("date_add", ()),
+    "reduce": ("aggregate", ()),
     "datepart": ("date_part", ()),
     "equal_null": ("<=>", ()),
     "sha": ("sha1", ()),
@@ -158,6 +159,7 @@ NODES: dict[type[exp.Expression], tuple[str, tuple[str, ...]]] = {
     exp.WeekOfYear: ("weekofyear", ("this",)),
     exp.IsNan: ("isnan", ("this",)),
     exp.Typeof: ("typeof", ("this",)),
+    exp.Atan2: ("atan2", ("this", "expression")),
     exp.Degrees: ("degrees", ("this",)),
     exp.Radians: ("radians", ("this",)),
     exp.BitwiseAnd: ("&", ("this", "expression")),
@@ -166,8 +168,10 @@ NODES: dict[type[exp.Expression], tuple[str, tuple[str, ...]]] = {
     exp.BitwiseNot: ("~", ("this",)),
     **{
         class_: (class_.key, ("this",))
-        for class_ in (exp.Cbrt, exp.Sin, exp.Cos, exp.Tan, exp.Asin, exp.Acos, exp.Atan, exp.Sinh, exp.Cosh, exp.Tanh)
+        for class_ in (exp.Cbrt, exp.Sin, exp.Cos, exp.Tan, exp.Asin, exp.Acos, exp.Atan)
     },
+    **{class_: (class_.key, ("this",)) for class_ in (exp.Sinh, exp.Cosh, exp.Tanh, exp.Asinh, exp.Acosh, exp.Atanh)},
+    exp.Cot: ("cot", ("this",)),
 }
 
 # Marks that the Spark dialect sets on every node of its class, and that therefore say nothing.

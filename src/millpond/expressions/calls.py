@@ -10,7 +10,7 @@ from sqlglot import exp
 from millpond.expressions.call_names import ALIASES, IGNORED, NODES, PARTS
 from millpond.expressions.coercion import BINARY, BOOLEAN, DATE, INT, INTEGERS, STRING, VOID
 from millpond.expressions.literals import interval, number, sql_type
-from millpond.expressions.terms import UNKNOWN, Call, Constant, Parameter, Reference, Term, unknown
+from millpond.expressions.terms import UNKNOWN, Call, Constant, Lambda, Parameter, Reference, Term, Variable, unknown
 from millpond.schema import SIMPLE_TYPES, TIMESTAMP
 
 
@@ -53,7 +53,7 @@ def _struct(expr: exp.Expression) -> Term:
     parts: list[Term] = []
     for place, part in enumerate(expr.expressions, 1):
         named = part.this if isinstance(part, exp.Alias) else part
-        has_name = isinstance(part, exp.Alias | exp.Column | exp.Dot)
+        has_name = isinstance(part, exp.Alias | exp.Column | exp.Dot | exp.Identifier)
         parts += [Constant(part.alias_or_name if has_name else f"col{place}", STRING), read(named)]
     return Call("named_struct", tuple(parts), expr)
 
@@ -280,6 +280,10 @@ def _tried(type_: pa.DataType) -> Callable[[exp.Expression], Term]:
     return read_call
 
 
+def _lambda(expr: exp.Expression) -> Term:
+    return Lambda(tuple(part.name.lower() for part in expr.expressions), read(expr.this))
+
+
 _SPECIAL: dict[type[exp.Expression], Callable[[exp.Expression], Term]] = {
     exp.Paren: lambda expr: read(expr.this),
     exp.Literal: _literal,
@@ -288,6 +292,8 @@ _SPECIAL: dict[type[exp.Expression], Callable[[exp.Expression], Term]] = {
     exp.Null: _null,
     exp.Neg: _negative,
     exp.HexString: _bytes,
+    # What sqlglot makes of LOWER(HEX(x)).
+    exp.LowerHex: lambda expr: Call("lower", (Call("hex", (read(expr.this),), expr),), expr),
     exp.TsOrDsToDate: _to_date,
     exp.Cast: _cast,
     exp.TryCast: _cast,
@@ -310,6 +316,9 @@ _SPECIAL: dict[type[exp.Expression], Callable[[exp.Expression], Term]] = {
     exp.Column: _column,
     exp.Extract: _extract,
     exp.Interval: interval,
+    exp.Lambda: _lambda,
+    # A bare name is a parameter of the lambda around it: columns are nodes of their own.
+    exp.Identifier: lambda expr: Variable(expr.name.lower()),
     exp.Placeholder: lambda expr: Parameter(expr) if isinstance(expr, exp.Placeholder) else unknown(expr),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,11 +16,22 @@ from millpond.expressions.coercion import plain
 from millpond.expressions.failures import NotCompilable, RowError, row_failed
 from millpond.expressions.frames import NO_ROWS, Datum, Frame, Node, as_array, run_strict
 from millpond.expressions.kernels import Kernel, Site, SpecialForm
+from millpond.expressions.lambdas import LAMBDAS, Body
 from millpond.expressions.library import FUNCTIONS, signature
 from millpond.expressions.names import Names, resolve
 from millpond.expressions.parameters import Shape, counted, placeholders, scalar, shape
 from millpond.expressions.rules import Operand
-from millpond.expressions.terms import Call, Constant, Interval, Parameter, Reference, Term
+from millpond.expressions.terms import (
+    Call,
+    Constant,
+    Interval,
+    Lambda,
+    Parameter,
+    Reference,
+    Term,
+    Variable,
+    lambdas_of,
+)
 from millpond.expressions.types import field_type
 from millpond.schema import Column, Schema
 
@@ -107,10 +118,16 @@ class _Compiler:
     parameters: Sequence[Constant]
     positions: Mapping[int, int]
     columns: dict[str, int] = field(default_factory=dict)
+    # The parameters of the lambdas around: the type of each, and its slot in a frame.
+    variables: Mapping[str, tuple[pa.DataType, int]] = field(default_factory=dict)
 
     def node(self, term: Term) -> Node:
         if isinstance(term, Constant):
             return constant_node(term)
+        if isinstance(term, Variable):
+            return self._variable(term)
+        if isinstance(term, Lambda):
+            raise NotCompilable("a lambda of a function that takes none here")
         if isinstance(term, Parameter):
             return self._parameter(term)
         if isinstance(term, Reference):
@@ -120,6 +137,33 @@ class _Compiler:
     def _parameter(self, term: Parameter) -> Node:
         position = self.positions[id(term.node)]
         return Node(self.parameters[position].type, lambda frame: frame.parameters[position])
+
+    def _variable(self, term: Variable) -> Node:
+        if term.name not in self.variables:
+            raise NotCompilable(f"'{term.name}' is no parameter of a lambda around it")
+        type_, slot = self.variables[term.name]
+        return Node(type_, lambda frame: frame.variables[slot])
+
+    def _higher_order(self, call: Call) -> Node:
+        """A function with lambdas; each body is compiled with its parameters typed by the other arguments."""
+        function = LAMBDAS[call.name]
+        nodes = [self.node(a) for a in call.arguments if not isinstance(a, Lambda)]
+        types = [n.type for n in nodes]
+        bodies = [self._body(a, function.parameters(types, n)) for n, a in enumerate(lambdas_of(call))]
+        gives = function.gives(types, [body.node.type for body in bodies]) if bodies else None
+        if gives is None:
+            raise NotCompilable(f"'{call}' is evaluated by Spark")
+        fallible = any(n.fallible for n in nodes) or any(body.node.fallible for body in bodies)
+        return Node(gives, function.make(nodes, bodies), fallible)
+
+    def _body(self, term: Lambda, types: Sequence[pa.DataType] | None) -> Body:
+        if types is None or len(term.names) > len(types):
+            raise NotCompilable("a lambda of other parameters")
+        # No lambda around has slots as high as these.
+        first = 1 + max((slot for _, slot in self.variables.values()), default=-1)
+        own = {name: (type_, first + n) for n, (name, type_) in enumerate(zip(term.names, types, strict=False))}
+        inner = replace(self, variables={**self.variables, **own})
+        return Body(inner.node(term.body), tuple(slot for _, slot in own.values()))
 
     def _column(self, reference: exp.Column) -> Node:
         column, fields = resolve(reference, self.schema, self.names)
@@ -135,6 +179,8 @@ class _Compiler:
         return Node(plain(column.type), lambda frame: frame.column(position))
 
     def _call(self, call: Call) -> Node:
+        if call.name in LAMBDAS:
+            return self._higher_order(call)
         nodes = [self.node(a) for a in call.arguments]
         if call.name in ("cast", "try_cast"):
             return _guarded(casts.node(nodes[0], call.to, safe=call.name == "try_cast"), call, nodes)

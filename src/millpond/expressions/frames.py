@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +26,8 @@ class Frame:
     column: Callable[[int], pa.Array]
     parameters: Sequence[pa.Scalar]
     now: datetime
+    # The values of the parameters of the lambdas around, by their slots.
+    variables: Mapping[int, pa.Array] = field(default_factory=dict)
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, parameters: Sequence[pa.Scalar], now: datetime) -> Frame:
@@ -32,7 +35,16 @@ class Frame:
 
     def pick(self, mask: Mask) -> Frame:
         """The rows where the mask is true; a column is filtered when it is first asked for."""
-        return Frame(int(mask.sum()), Picked(self.column, pa.array(mask)), self.parameters, self.now)
+        chosen = pa.array(mask)
+        variables = {slot: values.filter(chosen) for slot, values in self.variables.items()}
+        return Frame(int(mask.sum()), Picked(self.column, chosen), self.parameters, self.now, variables)
+
+    def repeat(self, rows: npt.NDArray[np.int64], variables: Mapping[int, pa.Array]) -> Frame:
+        """The rows by number, each as often as it is named, with the variables of a lambda."""
+        places = pa.array(rows)
+        around = {slot: values.take(places) for slot, values in self.variables.items()}
+        column = cache(lambda position: self.column(position).take(places))
+        return Frame(len(rows), column, self.parameters, self.now, {**around, **variables})
 
 
 # What a literal is evaluated on: one row that nobody looks at.

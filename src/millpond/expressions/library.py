@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from millpond.expressions import (
     arithmetic,
     arrays,
@@ -21,11 +23,12 @@ from millpond.expressions import (
     times,
 )
 from millpond.expressions.call_names import ALIASES, WRITTEN_OTHERWISE
-from millpond.expressions.coercion import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING
+from millpond.expressions.coercion import BIGINT, BINARY, BOOLEAN, DOUBLE, INT, STRING
+from millpond.expressions.lambdas import LAMBDAS
 from millpond.expressions.rules import Operands, Signature, avg_rule, first_type_rule, list_of_rule, sum_rule
-from millpond.expressions.signatures import Function, Functions, named, returns, takes
+from millpond.expressions.signatures import Function, Functions, named, returns
 from millpond.expressions.terms import Call
-from millpond.schema import TIMESTAMP
+from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ
 
 # The order of the pages of docs/functions.md.
 TOPICS: dict[str, Functions] = {
@@ -37,6 +40,7 @@ TOPICS: dict[str, Functions] = {
     "Arrays": arrays.FUNCTIONS,
     "Maps": maps.FUNCTIONS,
     "Structs": structs.FUNCTIONS,
+    "Lambdas": {},
     "JSON": json_values.FUNCTIONS,
     "Bytes and hashes": hashes.FUNCTIONS,
 }
@@ -52,20 +56,38 @@ _AGGREGATES: Functions = {
     **named(returns(BOOLEAN), "?logical_and", "?logical_or", "bool_and", "bool_or"),
 }
 
-# Typed for `check` and `explain`; Java's results are not those of Arrow, or nobody has taught them yet.
+_DOUBLES = """
+    acos acosh asin asinh atan atan2 atanh cbrt cos cosh cot csc exp expm1 hypot ln log log10 log1p log2 rand randn
+    random sec sin sinh tan tanh
+"""
+_TEXTS = """
+    collation conv current_catalog current_database current_schema current_timezone current_user input_file_name
+    make_valid_utf8 mask quote randstr schema_of_csv schema_of_json session_user soundex to_char to_csv to_varchar
+    to_xml try_parse_url try_url_decode try_validate_utf8 user uuid validate_utf8 version xpath_string
+"""
+_TIMES = """
+    from_utc_timestamp make_timestamp_ltz to_timestamp_ltz to_utc_timestamp try_make_timestamp try_make_timestamp_ltz
+"""
+_VECTORS = "vector_cosine_similarity vector_inner_product vector_l2_distance vector_norm"
+_LOCAL_TIMES = "convert_timezone localtimestamp make_timestamp_ntz to_timestamp_ntz try_make_timestamp_ntz"
+
+# Typed for `check` and `explain`, and evaluated by Spark: Java's results are not those of other libraries, they depend
+# on the session or on chance, or they are rarely used.
 _BY_SPARK: Functions = {
-    **named(takes(DOUBLE, DOUBLE), "exp", "ln"),
-    "power": takes(DOUBLE, DOUBLE, DOUBLE),
-    "log": takes(DOUBLE, DOUBLE, DOUBLE, optional=1),
-    **named(returns(DOUBLE), "pi", "e", "rand", "?rand", "sin", "cos", "tan", "atan", "log2", "log10", "log1p", "cbrt"),
-    **named(returns(STRING), "?date_format", "date_format", "?time_to_str", "md5", "?md5", "sha2", "uuid", "?uuid"),
-    **named(returns(STRING), "to_json", "?json_format", "get_json_object", "hex", "?hex", "format_number", "translate"),
-    **named(returns(INT), "hash", "ascii", "bit_length", "octet_length", "levenshtein", "?levenshtein"),
-    **named(returns(BIGINT), "xxhash64", "crc32", "monotonically_increasing_id"),
-    **named(returns(BIGINT), "unix_micros", "unix_millis", "unix_seconds"),
-    **named(returns(BOOLEAN), "?exists", "isnan", "?is_nan"),
-    **named(returns(DATE), "last_day", "?last_day", "next_day", "add_months", "?add_months", "make_date"),
-    **named(returns(TIMESTAMP), "from_utc_timestamp", "to_utc_timestamp", "timestamp_micros", "timestamp_millis"),
+    **named(returns(DOUBLE), *_DOUBLES.split()),
+    **named(returns(pa.float32()), *_VECTORS.split()),
+    **named(returns(STRING), *_TEXTS.split()),
+    **named(returns(TIMESTAMP), *_TIMES.split()),
+    **named(returns(TIMESTAMP_NTZ), *_LOCAL_TIMES.split()),
+    **named(returns(BIGINT), "monotonically_increasing_id", "bitmap_count", "bitmap_bucket_number", "xpath_long"),
+    **named(returns(BIGINT), "input_file_block_length", "input_file_block_start", "hll_sketch_estimate"),
+    **named(returns(INT), "spark_partition_id", "regexp_instr", "xpath_int"),
+    **named(returns(BOOLEAN), "?exists", "luhn_check", "is_valid_utf8", "is_variant_null", "xpath_boolean"),
+    **named(returns(BINARY), "aes_decrypt", "aes_encrypt", "to_binary", "try_aes_decrypt", "try_to_binary"),
+    "str_to_map": returns(pa.map_(STRING, STRING)),
+    "sentences": returns(pa.list_(pa.list_(STRING))),
+    "xpath": returns(pa.list_(STRING)),
+    "shuffle": Function(first_type_rule),
 }
 
 FUNCTIONS: Functions = {
@@ -102,6 +124,8 @@ def documented() -> dict[str, list[Entry]]:
 
 def _entries(topic: str, functions: Functions) -> list[Entry]:
     own = {name: function.meaning for name, function in functions.items() if function.meaning}
+    if topic == "Lambdas":
+        own = {name: function.meaning for name, function in LAMBDAS.items()}
     meanings = own | WRITTEN_OTHERWISE.get(topic, {})
     return [Entry(name, _others(name), meanings[name]) for name in sorted(meanings)]
 

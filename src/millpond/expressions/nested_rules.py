@@ -72,6 +72,13 @@ def item_rule(gives: pa.DataType | None = None) -> Rule:
     return rule
 
 
+def insert_rule(operands: Operands) -> Signature | None:
+    holder, place, item = types_of(operands)
+    if not is_list(holder) or place not in INTEGERS[:3] or wider(holder.value_type, item) != holder.value_type:
+        return None
+    return Signature((holder, INT, holder.value_type), holder)
+
+
 def list_rule(operands: Operands) -> Signature | None:
     """One array, and an array of the same type."""
     (type_,) = types_of(operands)

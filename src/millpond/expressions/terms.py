@@ -54,9 +54,29 @@ class Call:
         return self.source.sql(dialect="spark")
 
 
-Term = Constant | Reference | Parameter | Call
+@dataclass(frozen=True)
+class Variable:
+    """A parameter of a lambda within its body, in lower case."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Lambda:
+    """A function written in place, such as x -> x + 1; it is an argument of a call and nothing else."""
+
+    names: tuple[str, ...]
+    body: Term
+
+
+Term = Constant | Reference | Parameter | Call | Variable | Lambda
 
 
 def unknown(expr: exp.Expression) -> Call:
     """What is not known here: typed and evaluated by nobody but Spark."""
     return Call(UNKNOWN, (), expr)
+
+
+def lambdas_of(call: Call) -> list[Lambda]:
+    """The arguments of a call that are lambdas."""
+    return [argument for argument in call.arguments if isinstance(argument, Lambda)]
