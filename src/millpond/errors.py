@@ -101,6 +101,7 @@ CODES: dict[str, str] = {
     "MP710": "The app was stopped",
     "MP711": "A running app does not answer",
     "MP712": "What was sent is not in the tables in time",
+    "MP713": "A running app cannot do this now",
     # 8xx: state
     "MP801": "The state directory is in use by another process",
     "MP802": "The state directory belongs to another app",

@@ -59,6 +59,8 @@ FLOW_POINTS = (
 )
 # When a flow's checkpoint is begun anew.
 EPOCH_POINTS = ("epoch.forgotten", "epoch.begun", "epoch.cleaned")
+# When a changed file drops tables.
+EDIT_POINTS = ("edit.decided", "edit.forgotten", "edit.done")
 
 
 def armed(point: str) -> bool:

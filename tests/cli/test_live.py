@@ -66,7 +66,7 @@ def test_a_failure_is_in_the_picture_with_place_and_hint_and_what_to_do_next(wid
     assert f"hint: {FAILURE.hint}" in flat
     assert re.search(r"! trades +failed", text)
     assert "MP707 Nobody feeds 'memory://ticks'." in flat
-    assert "Ctrl-C stops. Repair shop.sql and run it again: it goes on where it was." in flat
+    assert "Repair shop.sql and run 'millpond apply shop.sql'" in flat
 
 
 def test_the_header_says_what_is_not_as_it_should_be() -> None:

@@ -71,6 +71,10 @@ def add_state(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_app(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--app", metavar="FILE", help="the app's SQL file; its state directory is found by it")
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
 

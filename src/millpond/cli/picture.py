@@ -144,7 +144,7 @@ class Picture:
 
     def _next_step(self, file: str) -> str:
         if self.progress.failures:
-            return f"Ctrl-C stops. Repair {file} and run it again: it goes on where it was."
+            return f"Repair {file} and run 'millpond apply {file}', or try again: 'millpond restart FLOW --app {file}'."
         return f'Ctrl-C stops. Ask with: millpond query "SHOW TABLES" --app {file}'
 
 

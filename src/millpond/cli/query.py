@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from millpond.cli.command import Arguments, Command, add_state, add_timeout, add_variables
+from millpond.cli.command import Arguments, Command, add_app, add_state, add_timeout, add_variables
 from millpond.cli.results import FORMATS, Form, write_result
 from millpond.errors import OptionError, SqlError, StateError
 from millpond.units import parse_duration
@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--watch", metavar="TIME", help="ask again after each TIME, such as 2s, until Ctrl-C (exit 130)"
     )
     add_state(parser)
-    parser.add_argument("--app", metavar="FILE", help="the app's SQL file; its state directory is found by it")
+    add_app(parser)
     add_variables(parser)
     parser.add_argument("--format", choices=FORMATS, default="table", help="how rows are written (table)")
     parser.add_argument(

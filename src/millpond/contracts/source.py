@@ -248,10 +248,10 @@ class SourcePlugin:
     # begins, with the errors of `open_stream`. Both may start the session; neither waits.
     sample: Callable[[SourceSpec, SparkSession], Found] | None = None
     require: Callable[[StreamReader, SparkSession], None] | None = None
-    # For a source that is handed its records: the columns that those which a reader holds show, and telling them to
-    # that reader. It stays the same one, because records may be handed to it at any moment.
+    # For a source that is handed its records: the columns that those which a reader holds show, and giving that reader
+    # a spec that has become another. It stays the same one, because records may be handed to it at any moment.
     found_in: Callable[[StreamReader], Found] | None = None
-    make_known: Callable[[StreamReader, Schema], None] | None = None
+    make_known: Callable[[StreamReader, SourceSpec], None] | None = None
     # What an error of Spark's means for this source, in its own words; None where Spark's are as good.
     failure: Callable[[SourceSpec, BaseException], MillpondError | None] | None = None
     # Checks one URI and its values without touching anything: returns a sentence for what is wrong, or nothing.

@@ -31,15 +31,17 @@ from millpond.errors import (
     TableError,
 )
 from millpond.plan.model import Plan
+from millpond.runtime.applying import apply, restart
 from millpond.runtime.draining import drain
 from millpond.runtime.figures.asking import ask
 from millpond.runtime.figures.progress import AppProgress
 from millpond.runtime.flows.work import Work
 from millpond.runtime.keeping.defining import DEFINITIONS, define, portions
+from millpond.runtime.keeping.edit_told import difference_json
 from millpond.runtime.keeping.state import state_of
 from millpond.runtime.loading.columns_found import recalled
-from millpond.runtime.loading.feeding import Feeder, feeder
-from millpond.runtime.planning import plan_file, plan_text
+from millpond.runtime.loading.feeding import Feeder, receivers_of
+from millpond.runtime.planning import AppText
 from millpond.runtime.queries import Queries, as_stored, bind_against, the_query
 from millpond.runtime.replaying import Choice, Replayed, replay
 from millpond.runtime.result import Result
@@ -47,9 +49,9 @@ from millpond.runtime.running import Running
 from millpond.runtime.shown import shown
 from millpond.runtime.socket import QuerySocket
 from millpond.runtime.spark.errors import coded
+from millpond.runtime.starting import Replan
 from millpond.runtime.transaction import AppTransaction, refuse_defined
 from millpond.runtime.views.announcing import announce, publish
-from millpond.settings import load_settings
 from millpond.sql.parser import parse_script
 from millpond.sql.statements import Describe, Explain, Show, Statement
 from millpond.suggest import did_you_mean
@@ -81,12 +83,11 @@ class App:
         accept: bool = False,
         output: TextIO | None = None,
     ) -> None:
-        if file is not None and sql is not None:
-            raise SqlError("MP310", "An app is a file or a text, not both.", hint="Give one of file and sql.")
-        self._variables = {**os.environ, **(variables or {})}
-        self._replan: Callable[[Mapping[str, Found]], Plan] = partial(
-            _plan, file, sql or "", state, variables, settings
-        )
+        self._given = dict(variables or {})
+        self._settings = settings
+        self._place = (file, state)
+        self._text = _text(file, sql)
+        self._replan = self._planner(self._text, self._given)
         self.plan = self._replan({})
         self._state_path = _state_path(file, state, self.plan)
         self._temporary: Path | None = None
@@ -102,6 +103,14 @@ class App:
         self._stopped = False
         # What is told while the app is not running: before the first start, and after the last stop.
         self._idle = AppProgress(self.plan.name, "starting", 0.0)
+
+    def _planner(self, text: AppText, variables: Mapping[str, str]) -> Replan:
+        make = partial(text.plan, variables=variables, settings=self._settings)
+        return partial(_plan, make, partial(_state_path, *self._place))
+
+    @property
+    def _variables(self) -> dict[str, str]:
+        return {**os.environ, **self._given}
 
     # Running
 
@@ -206,7 +215,46 @@ class App:
 
     def feed(self, uri: str) -> Feeder:
         """Where Python hands records to a memory:// source: `app.feed("memory://ticks").send(rows)`."""
-        return feeder(self._open().flows, uri)
+        flows = self._open().flows
+        receivers_of(flows, uri)
+        return Feeder(uri, flows)
+
+    def restart(self, flow: str) -> None:
+        """Let a flow that has failed, by its name, go on from its last finished batch; raises its error when it fails
+        again."""
+        restart(self._open(), flow)
+
+    def apply(
+        self,
+        file: str | Path | None = None,
+        *,
+        sql: str | None = None,
+        variables: Mapping[str, str] | None = None,
+        accept: bool = False,
+    ) -> dict[str, object]:
+        """Take an edited file, or text, into the running app: flows whose statements are the same go on, what is new,
+        changed or has failed is started as at a start with that file, what is gone is dropped. Raises InputError for
+        what `check` would reject and MP806 for what would lose rows, unless `accept`; nothing is changed then. Without
+        a file or text it is the app's own file again. `variables` are added to those of the app. Returns what has
+        changed."""
+        named = file if file is not None or sql is not None else self._place[0]
+        own = self._text if sql is None else replace(self._text, text=sql, file="<text>")
+        text = _text(named, sql) if named is not None else own
+        return self._apply(text, variables or {}, accept=accept)
+
+    def _apply(self, text: AppText, variables: Mapping[str, str], *, accept: bool) -> dict[str, object]:
+        running, given = self._open(), {**self._given, **variables}
+        replan = self._planner(text, given)
+        plan = replan(running.start.found)
+        try:
+            found = apply(running, plan, replan, accept=accept)
+        finally:
+            with self._lock:
+                if running.plan is not self.plan and self._running is running:
+                    self.plan, self._queries = running.plan, None
+                    if running.replan is replan:
+                        self._replan, self._given = replan, given
+        return difference_json(found, running.context.state.path)
 
     def drain(self, timeout: str | float = "60s") -> None:
         """Return when all that was sent to memory:// sources, and all that the files of streams and of watched tables
@@ -369,11 +417,30 @@ class App:
                 lambda sql: self.query(sql).to_arrow(),
                 self._replay,
                 lambda name, work: thread(name, work).start(),
+                others={"restart": self._restart_asked, "apply": self._apply_asked},
             )
             self._socket.start()
 
     def _replay(self, where: str | None, repair: str | None) -> dict[str, object]:
         return asdict(self.replay_dead_letters(where, repair=repair))
+
+    def _restart_asked(self, asked: Mapping[str, Any]) -> dict[str, object]:
+        self.restart(asked["flow"])
+        return {"flows": self._flow_states()}
+
+    def _apply_asked(self, asked: Mapping[str, Any]) -> dict[str, object]:
+        text = AppText(asked["text"], asked["file"], asked["name"], Path(asked["base"]))
+        changes = self._apply(text, asked["variables"], accept=asked["accept"])
+        return {"changes": changes, "flows": self._flow_states()}
+
+    def _flow_states(self) -> dict[str, str]:
+        return {flow.name: flow.state for flow in self.progress().flows}
+
+
+def _text(file: str | Path | None, sql: str | None) -> AppText:
+    if file is not None and sql is not None:
+        raise SqlError("MP310", "An app is a file or a text, not both.", hint="Give one of file and sql.")
+    return AppText.of_file(Path(file)) if file is not None else AppText(sql or "")
 
 
 def _seconds(timeout: str | float) -> float:
@@ -384,34 +451,14 @@ def _state_path(file: str | Path | None, state: str | Path | None, plan: Plan) -
     return state_of(Path(file), state, plan.settings) if file else Path(state) if state else None
 
 
-def _plan(
-    file: str | Path | None,
-    sql: str,
-    state: str | Path | None,
-    variables: Mapping[str, str] | None,
-    settings: Mapping[str, str] | None,
-    found: Mapping[str, Found],
-) -> Plan:
-    make = partial(_made, file, sql, variables, settings)
-    plan = make(found)
-    path = _state_path(file, state, plan)
+def _plan(make: Callable[..., Plan], state_path: Callable[[Plan], Path | None], found: Mapping[str, Found]) -> Plan:
+    """The plan with what is known of the columns of its sources; raises all that is wrong with it."""
+    plan = make(found=found)
+    path = state_path(plan)
     before = recalled(path, plan) if path is not None else {}
     if before.keys() - found.keys():
-        plan = make({**before, **found})
+        plan = make(found={**before, **found})
     if plan.errors:
         only_later = all(problem.code == "MP901" for problem in plan.errors)
         raise (NotYetError if only_later else InputError).of(plan.errors)
     return plan
-
-
-def _made(
-    file: str | Path | None,
-    sql: str,
-    variables: Mapping[str, str] | None,
-    settings: Mapping[str, str] | None,
-    found: Mapping[str, Found],
-) -> Plan:
-    if file is not None:
-        return plan_file(Path(file), variables=variables, settings=settings, found=found)
-    read = load_settings(settings or {}, os.environ)
-    return plan_text(sql, variables=variables, settings=read, found=found)

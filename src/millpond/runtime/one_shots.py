@@ -70,6 +70,12 @@ class OneShots:
                 self._done.add(shot.id)
                 self._held.pop(shot.id, None)
 
+    def forget_others(self, plan: Plan) -> None:
+        """Another plan runs now: statements that are not in it do not wait any more."""
+        known = {shot.id for shot in plan.one_shots}
+        self._held = {id_: error for id_, error in self._held.items() if id_ in known}
+        self._failed = set()
+
     def _is_done(self, shot: OneShot) -> bool:
         """Whether it has run: since this start, or ever where it runs once only."""
         return shot.id in self._done or (not shot.repeat and self._context.store.get(ONCE + shot.id) is not None)

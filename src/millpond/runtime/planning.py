@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millpond.contracts.source import Found, SourcePlugin, SourceSpec
@@ -15,21 +15,53 @@ from millpond.settings import TOML, Settings, load_settings
 from millpond.sql.parser import parse_script
 
 
+@dataclass(frozen=True)
+class AppText:
+    """What an app is planned from, read once: editing its file changes nothing of an app that runs. `file` is how
+    messages name it; `base` is the folder of a file, with its millpond.toml, and None for a text."""
+
+    text: str
+    file: str = "<text>"
+    name: str = "app"
+    base: Path | None = None
+
+    @classmethod
+    def of_file(cls, path: Path) -> AppText:
+        """MP110 when the file cannot be read."""
+        return cls(read_sql(path), str(path), path.stem, path.resolve().parent)
+
+    def plan(
+        self,
+        *,
+        variables: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        found: Mapping[str, Found] | None = None,
+    ) -> Plan:
+        """The plan; what is wrong is in its problems. `found` is what a running app saw of its sources on the network,
+        by their ids."""
+        around = os.environ if environment is None else environment
+        read = load_settings(settings or {}, around, None if self.base is None else self.base / TOML)
+        return plan_text(
+            self.text,
+            file=self.file,
+            name=self.name,
+            base=self.base,
+            settings=read,
+            variables=variables,
+            found=found,
+        )
+
+
 def plan_file(
     path: Path,
     *,
     variables: Mapping[str, str] | None = None,
     settings: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
-    found: Mapping[str, Found] | None = None,
 ) -> Plan:
-    """The plan of a SQL file; MP110 when it cannot be read, everything else wrong with it is in the plan's problems.
-    `found` is what a running app saw of its sources on the network, by their ids."""
-    text = read_sql(path)
-    base = path.resolve().parent
-    around = os.environ if environment is None else environment
-    read = load_settings(settings or {}, around, base / TOML)
-    return plan_text(text, file=str(path), name=path.stem, base=base, settings=read, variables=variables, found=found)
+    """The plan of a SQL file; MP110 when it cannot be read, everything else wrong with it is in the plan's problems."""
+    return AppText.of_file(path).plan(variables=variables, settings=settings, environment=environment)
 
 
 def plan_text(

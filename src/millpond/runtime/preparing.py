@@ -40,7 +40,7 @@ from millpond.runtime.flows.steps import run_step
 from millpond.runtime.flows.waiting import waiting_spec
 from millpond.runtime.flows.work import Work
 from millpond.runtime.keeping.editing import Change, difference, statements_of
-from millpond.runtime.keeping.ledger import DEFINITION, LOAD, STATEMENTS, VIEW, Definition, forget_table
+from millpond.runtime.keeping.ledger import DEFINITION, LOAD, VIEW, Definition, decide_edit
 from millpond.runtime.keeping.reshaping import ensure_columns
 from millpond.runtime.spark.access import Views, arrow_frame
 from millpond.runtime.spark.errors import too_far, translate
@@ -111,13 +111,8 @@ class Preparation:
         if found.losses and not self._context.accept:
             raise StateError.of(found.losses)
         self._context.notices.extend(p for p in found.warnings if p not in self._context.notices)
-        for table in found.tables:
-            if table.change not in (Change.KEPT, Change.NEW):
-                forget_table(store, table.name)
-        with store.begin() as tx:
-            for flow in self._context.plan.flows:
-                tx.put(STATEMENTS + flow.id, statements_of(flow))
-            tx.commit()
+        forgotten = [table.name for table in found.tables if table.change not in (Change.KEPT, Change.NEW)]
+        decide_edit(store, forgotten, {flow.id: statements_of(flow) for flow in self._context.plan.flows})
 
     def _make(self, table: TablePlan) -> None:
         loaded = self._context.store.get(LOAD + table.name.lower()) is not None

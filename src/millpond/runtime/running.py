@@ -6,7 +6,8 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 from sqlglot import exp
 
 from millpond.contracts.table import Ending, Store, Transaction
-from millpond.errors import MillpondError, TableError
+from millpond.errors import MillpondError, RunError, TableError
 from millpond.plan.model import Plan
 from millpond.runtime.context import Context
 from millpond.runtime.figures.asking import ask
@@ -26,13 +27,15 @@ from millpond.runtime.figures.reporting import progress_of
 from millpond.runtime.flows.flow import Flow
 from millpond.runtime.flows.joining import relay_sinks
 from millpond.runtime.flows.work import Work
-from millpond.runtime.keeping.ledger import IDENTITY_ENTRY
+from millpond.runtime.keeping.editing import Change, difference
+from millpond.runtime.keeping.ledger import IDENTITY_ENTRY, finish_edit
 from millpond.runtime.keeping.state import identity_of, open_state
 from millpond.runtime.loading.poller import Poller
 from millpond.runtime.one_shots import OneShots
 from millpond.runtime.preparing import Preparation
 from millpond.runtime.sinks import open_sinks, recover_sinks
 from millpond.runtime.spark.access import Exchange, Views
+from millpond.runtime.spark.errors import translate
 from millpond.runtime.spark.evaluate import spark_fallback
 from millpond.runtime.spark.jars import session_conf
 from millpond.runtime.spark.session import adopt_session, build_session, end_session
@@ -43,6 +46,7 @@ from millpond.runtime.views.announcing import announce, publish
 from millpond.sql.statements import Select, Statement
 from millpond.tables.store import open_store
 
+LOOK_S = 0.01
 # How often what could not begin is tried again; sources are looked for at their own pace.
 ROUND_S = 0.1
 
@@ -64,12 +68,13 @@ class Running:
         self._begun = False
         self._started_at = time.monotonic()
         self._session = session
-        self._brought = session is not None
+        self._brought = self._is_brought = session is not None
         self._session_lock = threading.Lock()
         folder = open_state(state, plan.name)
         try:
             store = open_store(folder.store, fallback=spark_fallback(self.spark))
             folder.begin()
+            finish_edit(store)
             _copy_identity(store, folder.path)
         except BaseException:
             folder.close()
@@ -94,7 +99,13 @@ class Running:
         self._output = output or sys.stdout
         self._poller: Poller | None = None
         self._prepared = False
-        self._starter = self.context.supervisor.thread("starter", self._bring_up)
+        self._starter: threading.Thread | None = None
+        # Held by whoever starts flows, or puts others in their place.
+        self._rounds = threading.RLock()
+        self._rounds_ended = 0
+        # Whether somebody waits for the next round, and what went wrong in it.
+        self._is_waited_for = False
+        self._failure: MillpondError | None = None
         self._numbers = itertools.count()
 
     @property
@@ -125,6 +136,16 @@ class Running:
             self.context.supervisor.watch_java()
             return self._session
 
+    @property
+    def replan(self) -> Replan:
+        """How its plan is made again when the columns of a source are found."""
+        return self.start.replan
+
+    @property
+    def has_own_session(self) -> bool:
+        """Whether Spark was started here, for this app."""
+        return self._session is not None and not self._is_brought
+
     def own_views(self) -> Views:
         """Temporary views of one user, so that transactions of several threads do not disturb each other."""
         return Views(self.spark, self.context.exchange, f"mp_tx_{next(self._numbers)}")
@@ -143,10 +164,7 @@ class Running:
         self._one_shots.run(self.plan, self.start.readiness, early=True)
         self.context.accept = accept
         Preparation(self.context).prepare()
-        self.context.sinks.update(
-            open_sinks(self.plan, self.context.state.id, self._output, json=self.plan.settings["json"])
-        )
-        self.context.sinks.update(relay_sinks(self.context))
+        self._open_sinks()
         recover_sinks(self.context.store, self.context.sinks)
         self._prepared = True
 
@@ -215,17 +233,93 @@ class Running:
             flow.start()
         self._poller.start()
         if self.start.is_pending:
-            self._starter.start()
+            self._begin_rounds()
+
+    def _begin_rounds(self) -> None:
+        with self._rounds:
+            if self._starter is None:
+                self._starter = self.context.supervisor.thread("starter", self._bring_up)
+                self._starter.start()
 
     def _bring_up(self) -> None:
-        """In a thread of its own: start what could not be started at first."""
-        while self.start.is_pending and not self.context.stopping.wait(ROUND_S):
+        """In a thread of its own: start what could not be started at first, or was put in the place of another."""
+        while not self.context.stopping.wait(ROUND_S):
+            with self._rounds:
+                self._bring_up_some()
+                self._rounds_ended += 1
+                if self._failure is not None or not self.start.is_pending:
+                    self._starter = None
+                    return
+
+    def _bring_up_some(self) -> None:
+        """One round. A statement that runs once and fails ends the app, unless somebody waits to hear of it."""
+        try:
             self._round(drain=False)
             if self.context.stopping.is_set():
                 return
             for flow in self.start.started():
                 flow.start()
             self.start.finish()
+        except Exception as error:
+            if not self._is_waited_for:
+                raise
+            self._failure = translate(error)
+
+    @contextmanager
+    def between_rounds(self) -> Iterator[None]:
+        """Inside, no flow is started and no source looked at by anybody else. MP713 unless the app runs."""
+        with self._rounds:
+            if self.state != "running" or self._poller is None:
+                hint = "Try again when it runs; an app that is stopped is started with 'millpond run'."
+                raise RunError("MP713", f"The app is {self.state}.", hint=hint)
+            with self._poller.paused():
+                yield
+
+    def bring_up(self, limit_s: float) -> None:
+        """Start what is to be started: returns when everything was tried, or after this time, and goes on then. Raises
+        what is wrong with a statement that runs once."""
+        with self._rounds:
+            self._failure, self._is_waited_for = None, True
+            before = self._rounds_ended
+            self._begin_rounds()
+        until = time.monotonic() + limit_s
+        while self._rounds_ended == before and time.monotonic() < until and not self.context.stopping.wait(LOOK_S):
+            pass
+        with self._rounds:
+            failure, self._failure, self._is_waited_for = self._failure, None, False
+        if failure is not None:
+            raise failure
+
+    def switch(self, plan: Plan, replan: Replan, *, accept: bool) -> None:
+        """Make the tables and open the sinks of another plan, in place of the one before; flows are paused. What is
+        wrong is raised, and the plan before is back then."""
+        context, before = self.context, self.plan
+        changes = difference(plan, context.store).tables
+        try:
+            context.plan, context.accept = plan, accept
+            for table in changes:
+                if table.change is not Change.KEPT:
+                    context.table_states.pop(table.name.lower(), None)
+            self._one_shots.run(plan, self.start.readiness, early=True)
+            Preparation(context).prepare()
+        except Exception as error:
+            context.plan, context.accept = before, True
+            Preparation(context).prepare()
+            raise translate(error) from error
+        self._open_sinks(before)
+        self._one_shots.forget_others(plan)
+        kept = {table.name.lower() for table in changes if table.change is Change.KEPT}
+        self.start.switch(replan, kept)
+
+    def _open_sinks(self, before: Plan | None = None) -> None:
+        """Those of the plan; the ones that another plan had in the same way stay open."""
+        same = {sink.id: sink.spec for sink in before.sinks} if before is not None else {}
+        new = tuple(sink for sink in self.plan.sinks if same.get(sink.id) != sink.spec)
+        opened = open_sinks(
+            replace(self.plan, sinks=new), self.context.state.id, self._output, json=self.plan.settings["json"]
+        )
+        self.context.sinks.update(opened)
+        self.context.sinks.update(relay_sinks(self.context))
 
     def _end(self, failure: MillpondError) -> None:
         """Called by the supervisor when something has failed without which the app cannot go on."""
@@ -248,7 +342,7 @@ class Running:
         if self.context.supervisor.failure is not None or any(flow.stops_app for flow in self.flows):
             return True
         watched = any(loader.plan.watch and loader.error is None for loader in self.loaders)
-        going = watched or self._starter.is_alive()
+        going = watched or self._starter is not None
         return bool(self.failures) and not going and all(flow.state == FAILED for flow in self.flows)
 
     @property
@@ -270,9 +364,8 @@ class Running:
             self._poller.stop()
         for flow in self.flows:
             flow.stop()
-        if self._starter.is_alive():
-            # One that was catching up in it has ended now; what it may have begun since is stopped too.
-            self._starter.join()
+        # One that was catching up has ended now; what was begun since, in a round or by `switch`, is stopped too.
+        with self._rounds:
             for flow in self.flows:
                 flow.stop()
 

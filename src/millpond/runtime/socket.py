@@ -1,9 +1,9 @@
 """The socket of a running app: one process of the same user asks, the app answers with Arrow.
 
-A request is four bytes of length and a JSON object, `{"sql": ...}` or `{"replay": condition, "repair": expression}`.
-The answer begins with signs of life, one byte each, of which the first comes at once; then one byte that says what
-follows, the Arrow stream or JSON itself, and one byte that says it is complete: an Arrow stream cut between two batches
-would otherwise look like a short result.
+A request is four bytes of length and a JSON object: `{"sql": ...}`, `{"replay": condition, "repair": expression}`, or
+`{"do": "restart" | "apply", ...}` with what that takes. The answer begins with signs of life, one byte each, of which
+the first comes at once; then one byte that says what follows, the Arrow stream or JSON itself, and one byte that says
+it is complete: an Arrow stream cut between two batches would otherwise look like a short result.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ _CREDENTIALS = struct.Struct("3i")
 Answer = Callable[[str], pa.Table]
 Replay = Callable[[str | None, str | None], Mapping[str, object]]
 StartThread = Callable[[str, Callable[[], None]], object]
+# What else an app can be asked to do, by name.
+Others = Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, object]]]
 
 
 class QuerySocket:
@@ -55,11 +57,18 @@ class QuerySocket:
     the one that listens; the app's supervisor notices when it dies."""
 
     def __init__(
-        self, path: Path, answer: Answer, replay: Replay | None = None, start_thread: StartThread | None = None
+        self,
+        path: Path,
+        answer: Answer,
+        replay: Replay | None = None,
+        start_thread: StartThread | None = None,
+        *,
+        others: Others | None = None,
     ) -> None:
         self.path = path
         self._answer = answer
         self._replay = replay
+        self._others = others or {}
         self._start_thread = start_thread or _start_thread
         self._listening: Listening | None = None
         self._folder: str | None = None
@@ -123,6 +132,8 @@ class QuerySocket:
                     return self._answer(sql)
                 case {"replay": str() | None as where, "repair": str() | None as repair} if self._replay is not None:
                     return {"replayed": self._replay(where, repair)}
+                case {"do": str(name)} if name in self._others:
+                    return {"done": self._others[name](request)}
             raise RunError("MP999", "The request is none that this app knows.", hint=_VERSION_HINT)
         except MillpondError as error:
             return _error_json(error)

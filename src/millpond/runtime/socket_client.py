@@ -37,6 +37,12 @@ def ask_replay(
     return None if answer is None else cast("dict[str, int]", answer["replayed"])
 
 
+def ask_to(path: Path, name: str, given: Mapping[str, object], silence_s: float = SILENCE_S) -> dict[str, Any] | None:
+    """Let the app that listens at `path` do something; what came of it, None when nobody listens."""
+    answer = _exchange(path, {"do": name, **given}, silence_s)
+    return None if answer is None else cast("dict[str, Any]", answer["done"])
+
+
 def _exchange(path: Path, request: Mapping[str, object], silence_s: float) -> Any:
     try:
         connection = _connect(path, silence_s)

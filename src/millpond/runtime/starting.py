@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from pyspark.sql import SparkSession
 
@@ -44,9 +44,9 @@ class Start:
         self._context = context
         self._one_shots = one_shots
         self._views = views
-        self._replan = replan
+        self.replan = replan
         # What was seen of sources on the network, by their ids.
-        self._found: dict[str, Found] = {}
+        self.found: dict[str, Found] = {}
         self._looked = 0.0
         self._begun = False
         # Under `--once` a table that has failed is not loaded again.
@@ -56,7 +56,7 @@ class Start:
         """The tables, their views, and the one-shot statements."""
         self._look()
         for loader in self.loaders:
-            if not self._begun or loader.is_pending:
+            if not loader.looks_begun or loader.is_pending:
                 loader.load()
         self._begun = True
         self._fill_views()
@@ -111,7 +111,7 @@ class Start:
         if not any(seen):
             return
         try:
-            self._context.plan = self._replan(self._found)
+            self._context.plan = self.replan(self.found)
         except MillpondError as error:
             if not self._begun:
                 raise
@@ -146,7 +146,7 @@ class Start:
                 return found.columns is not None
             found = known
         if found.columns is not None:
-            self._found[source.spec.id] = found
+            self.found[source.spec.id] = found
             if known is None:
                 remember(self._context.state.path, source.id, found)
         return found.columns is not None
@@ -182,13 +182,38 @@ class Start:
                 self.loaders[place].load()
 
     def _in_place_of(self, before: Flow | None, plan: FlowPlan) -> Flow:
-        """The flow of a new plan; a reader that records were handed to goes over to it."""
+        """The flow of a new plan; a reader that records are handed to goes over to it, and so do its figures."""
         flow = Flow(plan, self._context)
+        if before is None:
+            return flow
+        flow.meter = before.meter
         make_known = find("source", flow.source.type).make_known
-        if before is not None and before.reader is not None and make_known is not None and flow.source.columns:
-            make_known(before.reader, flow.source.columns)
-            flow.handed = before.reader
+        reader = before.reader or before.handed
+        if reader is not None and make_known is not None:
+            make_known(reader, flow.source.spec)
+            flow.handed = reader
         return flow
+
+    def begin_again(self, flow: Flow) -> Flow:
+        """A flow that has failed, from its last finished batch; what comes of it is up to the next round."""
+        renewed = self._in_place_of(flow, flow.plan)
+        self.flows[self.flows.index(flow)] = renewed
+        return renewed
+
+    def switch(self, replan: Replan, kept: Container[str]) -> None:
+        """The flows and loaders of the context's plan, which is another now, in place of those before, which are
+        paused. `kept` are the tables that are as they were, in lower case."""
+        plan, self.replan = self._context.plan, replan
+        self.readiness = Readiness(self._context, self._comes_again)
+        flows = {flow.plan.id: flow for flow in self.flows}
+        loaders = {loader.plan.name.lower(): loader for loader in self.loaders}
+        self.flows[:] = [self._in_place_of(flows.get(found.id), found) for found in plan.flows]
+        for place, made in enumerate(found := _loaders(self._context)):
+            before = loaders.get(made.plan.name.lower())
+            same = before is not None and before.source.spec == made.source.spec and before.error is None
+            if before is not None and same and made.plan.name.lower() in kept:
+                found[place] = before.of(made.plan)
+        self.loaders[:] = found
 
     def _fill_views(self) -> None:
         """Views that are new are computed for the first time; the others followed every change."""
@@ -197,7 +222,10 @@ class Start:
         new = [t for t in new if not self._context.missing([t.name])]
         if not new:
             return
-        with self._context.store.begin() as tx:
+        # Nobody changes what they read meanwhile: who began before these views were known would not refresh them.
+        inputs = self._context.inputs_of({view.name for view in new})
+        there = [name for name in self._context.store.names() if name.lower() in inputs]
+        with self._context.store.begin(locks=there) as tx:
             work = Work(self._context, tx, self._views)
             for view in new:
                 work.mark_view_stale(view.name)

@@ -92,6 +92,11 @@ class MemoryStream:
         return unknown_names(rows, self._columns)
 
     @property
+    def shown(self) -> str:
+        """How messages name it."""
+        return self._spec.shown
+
+    @property
     def names(self) -> list[str]:
         """The names that records may have, for a hint."""
         return known_names(self._columns)
@@ -114,9 +119,9 @@ class MemoryStream:
         columns = columns_of(lines)
         return Found(columns, detail="" if columns else UNFED)
 
-    def know(self, columns: Schema) -> None:
-        """Its columns are these, found after it was opened."""
-        self._columns = columns
+    def know(self, spec: SourceSpec) -> None:
+        """Its columns were found, or its options changed, after it was opened."""
+        self._spec, self._columns = spec, spec.columns or self._columns
 
     @property
     def interval_s(self) -> float:
@@ -221,9 +226,9 @@ def found_in(reader: StreamReader) -> Found:
     return reader.found()
 
 
-def make_known(reader: StreamReader, columns: Schema) -> None:
+def make_known(reader: StreamReader, spec: SourceSpec) -> None:
     assert isinstance(reader, MemoryStream)
-    reader.know(columns)
+    reader.know(spec)
 
 
 def open_stream(spec: SourceSpec, folder: Path) -> StreamReader:

@@ -311,6 +311,19 @@ class Flow:
             if not is_gone(error):
                 raise
 
+    def pause(self) -> None:
+        """Let the batch under way finish and stop between batches, until `resume`."""
+        self._stopping = True
+        with self._gate:
+            self._end_query()
+
+    def resume(self) -> None:
+        """Go on after `pause`; harmless where it did not run."""
+        self._stopping = False
+        if self.goes_on and self.state == RUNNING:
+            with self._gate:
+                self._start(once=False)
+
     def stop(self) -> None:
         """Let the batch under way finish, then stop between batches: stopping Spark inside one interrupts Python."""
         self._stopping = True

@@ -9,6 +9,7 @@ from typing import Any
 
 from millpond.plan.model import Plan
 from millpond.runtime.keeping.editing import Change, Difference, FlowChange, ShotChange, TableChange, difference
+from millpond.runtime.keeping.ledger import finish_edit
 from millpond.runtime.keeping.state import open_existing
 from millpond.tables.store import open_store
 
@@ -33,6 +34,7 @@ def read_edit(plan: Plan, state: Path) -> Edit:
     try:
         store = open_store(folder.store)
         try:
+            finish_edit(store)
             return Edit(difference(plan, store), state)
         finally:
             store.close()

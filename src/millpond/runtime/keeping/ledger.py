@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from millpond.contracts.table import Store
+from millpond.contracts.table import Store, Transaction
 from millpond.errors import StateError
+from millpond.faults import reach
 from millpond.plan.model import BESIDE, FlowPlan
 
 FLOW, ONCE, LOAD, DEFINITION, VIEW, CHANGES = "flow:", "once:", "load:", "definition:", "view:", "changes:"
 # The statements that a flow had at the last start, and what was last known of flows and sources.
 STATEMENTS, LAST = "statements:", "last:"
+# What a changed file has decided to drop, while it is being dropped.
+EDIT = "edit"
 # Which epoch a flow is in.
 EPOCH = "epoch:"
 # A copy of the state directory's identity.
@@ -88,6 +92,39 @@ def _last(folder: Path) -> int:
     if not folder.is_dir():
         return -1
     return max((int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()), default=-1)
+
+
+def decide_edit(store: Store, forgotten: Sequence[str], statements: Mapping[str, Any]) -> None:
+    """Drop tables, and remember the statements of flows by their ids, as one step: a crash before the entry leaves all
+    as it was, one after it is made good by `finish_edit`."""
+    with store.begin() as tx:
+        if forgotten:
+            tx.put(EDIT, {"forget": list(forgotten), "statements": dict(statements)})
+        else:
+            _remember(tx, statements)
+        tx.commit()
+    reach("edit.decided")
+    finish_edit(store)
+
+
+def _remember(tx: Transaction, statements: Mapping[str, Any]) -> None:
+    for flow_id, remembered in statements.items():
+        tx.put(STATEMENTS + flow_id, remembered)
+
+
+def finish_edit(store: Store) -> None:
+    """Do what was decided; called when the store was opened, too."""
+    found = store.get(EDIT)
+    if found is None:
+        return
+    for name in found["forget"]:
+        forget_table(store, name)
+        reach("edit.forgotten")
+    with store.begin() as tx:
+        _remember(tx, found["statements"])
+        tx.put(EDIT, None)
+        tx.commit()
+    reach("edit.done")
 
 
 def forget_table(store: Store, name: str) -> None:

@@ -49,6 +49,11 @@ class Loader:
         # Looks at the source that were begun, and that have ended.
         self.looks_begun = self.looks_ended = 0
 
+    def of(self, plan: TablePlan) -> Loader:
+        """The same table in a plan that was made again, with other places perhaps."""
+        self.plan = plan
+        return self
+
     @property
     def is_pending(self) -> bool:
         """Whether its source is still looked for."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from millpond.runtime.flows.flow import Flow
 from millpond.runtime.loading.load import Loader
@@ -23,6 +24,8 @@ class Poller:
         self._loaders = loaders
         self._stop = threading.Event()
         self._due: dict[int, float] = {}
+        # Held while flows and tables are looked after.
+        self._round = threading.Lock()
         self._thread = supervisor.thread("poller", self._run)
 
     def start(self) -> None:
@@ -33,14 +36,24 @@ class Poller:
         if self._thread.is_alive():
             self._thread.join()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, no source is looked at, and no flow is touched by it."""
+        with self._round:
+            yield
+
     def _run(self) -> None:
         while not self._stop.wait(TICK_S):
-            watching = self._is_due(id(self), WATCH_S)
-            for flow in self._flows:
-                self._tend(flow, watching=watching)
-            for loader in self._loaders:
-                if loader.plan.watch and not loader.is_pending and self._is_due(id(loader), loader.interval_s):
-                    loader.load()
+            with self._round:
+                self._look_after_all()
+
+    def _look_after_all(self) -> None:
+        watching = self._is_due(id(self), WATCH_S)
+        for flow in self._flows:
+            self._tend(flow, watching=watching)
+        for loader in self._loaders:
+            if loader.plan.watch and not loader.is_pending and self._is_due(id(loader), loader.interval_s):
+                loader.load()
 
     def _tend(self, flow: Flow, *, watching: bool) -> None:
         """All that one flow needs now; what goes wrong in it is the failure of that flow."""
