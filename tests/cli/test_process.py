@@ -191,3 +191,44 @@ def test_the_demo_ends_with_what_it_computed_and_how_to_go_on(tmp_path: Path) ->
     for said in ("Last prices", "Largest gains", "Profit by tier", "3,000 trades were enriched", "millpond run my-app"):
         assert said in done.stdout
     assert list(tmp_path.glob("millpond-demo-*")) == []
+
+
+SHOP = """
+CREATE STREAM orders (id INT, amount INT, parts INT) FROM 'file://./orders.jsonl';
+CREATE STREAM clicks (k INT) FROM 'file://./clicks.jsonl';
+CREATE TABLE each_part (id INT PRIMARY KEY, v DOUBLE);
+INSERT INTO each_part SELECT id, amount / parts FROM orders;
+CREATE TABLE clicked AS SELECT k, COUNT(*) AS n FROM clicks GROUP BY k;
+"""
+
+
+def command(folder: Path, *words: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [*MILLPOND, *words], cwd=folder, env=PLAIN, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.process
+def test_a_failed_flow_is_reported_at_once_and_goes_on_with_the_repaired_file(folder: Path, run: Run) -> None:
+    file = folder / "app.sql"
+    file.write_text(SHOP)
+    (folder / "orders.jsonl").write_text('{"id": 1, "amount": 6, "parts": 3}\n')
+    (folder / "clicks.jsonl").write_text('{"k": 1}\n')
+    app = run()
+    app.until_rows(2)
+    with (folder / "orders.jsonl").open("a") as orders:
+        orders.write('{"id": 2, "amount": 1, "parts": 0}\n')
+    failed = next(event for event in app.events() if event["event"] == "problem")
+    assert (failed["code"], failed["place"]) == ("MP701", "app.sql:5:1")
+
+    code, said = command(folder, "restart", "orders", "--app", "app.sql")
+    assert (code, "MP701 app.sql:5:1" in said) == (1, True), said
+    file.write_text(SHOP.replace("amount / parts", "amuont / parts"))
+    code, said = command(folder, "apply", "app.sql")
+    assert (code, "Did you mean 'amount'" in said) == (2, True), said
+    file.write_text(SHOP.replace("amount / parts", "amount / NULLIF(parts, 0)"))
+    code, said = command(folder, "apply", "app.sql")
+    assert (code, "flow orders: running" in said) == (0, True), said
+    assert query(folder, "SELECT id, v FROM each_part ORDER BY id") == [{"id": 1, "v": 2.0}, {"id": 2, "v": None}]
+    assert app.end(signal.SIGTERM) == 0, app.said

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from millpond.cli import apply, check, dead_letters, demo, doctor, explain, query, restart, run, shell, version
+from millpond.cli import apply, check, dead_letters, demo, doctor, explain, query, restart, run, version
 from millpond.cli.command import Command, Parser
 from millpond.cli.messages import print_errors
 from millpond.cli.streams import discard_output, keep_for_good, standard_streams, unwritable
@@ -21,7 +21,6 @@ COMMANDS: tuple[Command, ...] = (
     query.COMMAND,
     apply.COMMAND,
     restart.COMMAND,
-    shell.COMMAND,
     demo.COMMAND,
     doctor.COMMAND,
     dead_letters.COMMAND,

@@ -82,7 +82,7 @@ def the_query(plan: Plan) -> OneShot:
     """The one query of a text; MP101 when it is none, or several."""
     asked = [s for s in plan.one_shots if isinstance(s.statement, Select | Show | Describe | Explain)]
     if len(plan.one_shots) != 1 or not asked or plan.flows:
-        hint = "Give one SELECT over tables; to change tables use an app file, the shell or app.execute."
+        hint = "Give one SELECT over tables; to change tables use an app file or app.execute."
         raise SqlError("MP101", "This is not one query over tables.", hint=hint)
     return plan.one_shots[0]
 

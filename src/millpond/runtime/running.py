@@ -246,6 +246,7 @@ class Running:
         while not self.context.stopping.wait(ROUND_S):
             with self._rounds:
                 self._bring_up_some()
+                self._is_waited_for = False
                 self._rounds_ended += 1
                 if self._failure is not None or not self.start.is_pending:
                     self._starter = None
@@ -285,10 +286,8 @@ class Running:
         until = time.monotonic() + limit_s
         while self._rounds_ended == before and time.monotonic() < until and not self.context.stopping.wait(LOOK_S):
             pass
-        with self._rounds:
-            failure, self._failure, self._is_waited_for = self._failure, None, False
-        if failure is not None:
-            raise failure
+        if self._failure is not None:
+            raise self._failure
 
     def switch(self, plan: Plan, replan: Replan, *, accept: bool) -> None:
         """Make the tables and open the sinks of another plan, in place of the one before; flows are paused. What is
@@ -333,7 +332,7 @@ class Running:
         """What has failed; what ended the app as a whole is listed once, not again for every flow."""
         ended = self.context.supervisor.failure
         if ended is None:
-            return self.start.failures
+            return (*self.start.failures, *((self._failure,) if self._failure is not None else ()))
         return (*(e for e in self.start.failures if e.problems[0].message != ended.problems[0].message), ended)
 
     @property
