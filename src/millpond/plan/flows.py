@@ -55,7 +55,13 @@ def make_flows(planned: Iterable[Planned], context: Context) -> tuple[FlowPlan, 
     for table in _followed(items, context):
         flow = flows.get((table.name,)) or _flow((table.name,), [], context)
         flows[(table.name,)] = replace(flow, steps=(following_step(table), *flow.steps))
-    return tuple(replace(f, groups=groups_of(f, context.tables)) for f in (*flows.values(), *joins))
+    made = (*flows.values(), *joins)
+    # A statement that was not understood has no rows to look at.
+    return made if context.findings.errors else tuple(_grouped(flow, context) for flow in made)
+
+
+def _grouped(flow: FlowPlan, context: Context) -> FlowPlan:
+    return replace(flow, groups=groups_of(flow, context.tables))
 
 
 def _apart(item: Planned, context: Context) -> Apart | None:

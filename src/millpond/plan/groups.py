@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from sqlglot import exp
 
-from millpond.plan.actions import action_of
+from millpond.plan.actions import action_of, reads_itself
 from millpond.plan.change_model import ChangeGroup, Writer
 from millpond.plan.model import FlowPlan, Step, StepKind, TableKind, TablePlan
 from millpond.plan.row_parts import NotByKey, mentions, reads_table
@@ -33,7 +33,7 @@ def _together(flow: FlowPlan, tables: Mapping[str, TablePlan]) -> Iterator[list[
         plan = tables.get(name)
         if step.kind not in CHANGING or plan is None or plan.kind is not TableKind.DECLARED:
             continue
-        if not plan.spec.schema.known:
+        if not plan.spec.schema.known or not _is_whole(step, plan.spec.schema):
             continue
         if takes_batches(step):
             yield parts.pop(name, [])
@@ -42,6 +42,14 @@ def _together(flow: FlowPlan, tables: Mapping[str, TablePlan]) -> Iterator[list[
         else:
             yield [step]
     yield from parts.values()
+
+
+def _is_whole(step: Step, schema: Schema) -> bool:
+    """Whether each value of a statement has its column: one that has not is reported elsewhere."""
+    outputs = step.query.expressions if isinstance(step.query, exp.Select) else ()
+    if step.kind in (StepKind.INSERT, StepKind.UPSERT, StepKind.UPDATE) and len(outputs) not in (0, len(step.columns)):
+        return False
+    return all(name in schema for name in step.columns)
 
 
 def takes_batches(step: Step) -> bool:
@@ -66,9 +74,10 @@ def _reads_row_it_writes(writer: Writer, step: Step) -> bool:
 
 def _writer(step: Step, schema: Schema) -> Writer:
     if not schema.key:
-        reads = step.kind is StepKind.MERGE or (bool(schema.checks) and step.kind is not StepKind.INSERT)
-        reads = reads or (step.kind is StepKind.INSERT and reads_table(step.query, step.target))
-        return Writer(step.index, None, "the table has no key", reads, _events(step))
+        reason = reads_itself(step, schema)
+        checked = bool(schema.checks) and step.kind is not StepKind.INSERT
+        alone = bool(reason) or step.kind is StepKind.MERGE or checked
+        return Writer(step.index, None, reason or "the table has no key", alone, _events(step))
     try:
         return Writer(step.index, action_of(step, schema))
     except NotByKey as refusal:

@@ -86,7 +86,7 @@ class Parts:
     def _compared(self, node: exp.Binary) -> exp.Expr:
         """`x > ANY (subquery)`, which is one thing."""
         if reads_table(node, self.target) or mentions(node, self.alias):
-            raise NotByKey("a comparison with ANY or ALL reads the row", reads_itself=True)
+            raise NotByKey("a comparison with ANY or ALL reads the row")
         return self.event(node)
 
     def _by_event(self, node: exp.Expr) -> exp.Expr:
@@ -98,7 +98,7 @@ class Parts:
         def known(inner: exp.Expr) -> exp.Expr:
             if isinstance(inner, exp.Column) and inner.table.lower() == self.alias.lower():
                 if inner.name.lower() not in keys:
-                    raise NotByKey(f"a subquery reads {inner.table}.{inner.name}", reads_itself=True)
+                    raise NotByKey(f"a subquery reads {inner.table}.{inner.name}")
                 return keys[inner.name.lower()].copy()
             return inner
 
@@ -109,6 +109,11 @@ class Parts:
         name = next((name for name, found in self.extra.items() if found == node), f"__mp_e{len(self.extra)}")
         self.extra.setdefault(name, node.copy())
         return with_type(exp.column(name, table=EVENT, quoted=True), type_of(node))
+
+
+def compared(node: exp.Expr) -> exp.Expr:
+    """What is compared with a subquery too, where ANY or ALL stands before it."""
+    return node.parent if isinstance(node, exp.Any | exp.All) and node.parent is not None else node
 
 
 def of_row(column: exp.Column) -> exp.Expr:

@@ -48,6 +48,12 @@ class Pairing:
         """Whether neither the conditions nor the values look at a column that is set."""
         return not self.moving and not any(_looks_at(v, self.alias, self.sets) for v in self.sets.values())
 
+    @property
+    def asks_tables(self) -> bool:
+        """Whether a subquery reads a column that is set: then the statement is given one event at a time."""
+        parts = [*self.moving, *self.sets.values()]
+        return any(p.find(exp.Select) is not None and _looks_at(p, self.alias, self.sets) for p in parts)
+
     @cached_property
     def met(self) -> exp.Select:
         """The numbers of the rows that some event meets."""
@@ -90,7 +96,7 @@ def apply_change(work: Work, step: Step, batch: Relation) -> int:
     if not pairing.sets:
         gone = work.rows(pairing.met, batch, given)[ROW_NUMBER]
         return swap_rows(table, rows, gone, rows.slice(0, 0)) if len(gone) else 0
-    walk = _last if pairing.stands_still else _fold
+    walk = _last if pairing.stands_still or pairing.asks_tables else _fold
     changed = walk(work, pairing, given, batch, table)
     if not changed.num_rows:
         return 0
@@ -140,7 +146,7 @@ def _last_query(pairing: Pairing, schema: Schema) -> exp.Query:
     casts = [exp.cast(v.copy(), t, dialect="spark") for v, t in zip(pairing.sets.values(), types, strict=True)]
     values = [exp.alias_(cast, f"v{i}") for i, cast in enumerate(casts)]
     number = exp.alias_(_of(pairing.alias, ROW_NUMBER), ROW_NUMBER)
-    return _ordered(_selecting(pairing, [number, *values], pairing.fixed))
+    return _ordered(_selecting(pairing, [number, *values], pairing.fixed + pairing.moving))
 
 
 def _fold(work: Work, pairing: Pairing, given: Given, batch: Relation, table: WriteTable) -> pa.Table:

@@ -23,6 +23,8 @@ def reads_once(flow: FlowPlan) -> bool:
     """Whether a flow's one statement reads the batch once and whole: to keep it would cost more than it saves."""
     if len(flow.steps) != 1 or flow.watermark is not None or flow.join is not None:
         return False
+    if any(not group.by_key for group in flow.groups):
+        return False
     step = flow.steps[0]
     if step.kind not in ONE_PASS or step.aggregate or step.condition or step.message_key or step.waiting:
         return False
