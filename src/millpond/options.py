@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millpond.errors import MillpondError, OptionError, Place
+from millpond.redact import declare_public
 from millpond.suggest import did_you_mean
 from millpond.units import parse_duration, parse_size
 
@@ -124,6 +125,10 @@ class Option:
     only_with: tuple[Beside, ...] = ()
     # Whether another value makes another table, whose rows are not those that are there; else it may change at a start.
     defines: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.secret:
+            declare_public(self.name)
 
     def covers(self, name: str) -> bool:
         if self.name.endswith(".*"):

@@ -58,7 +58,7 @@ SETTINGS = (
     Option(
         "connection.*", TEXT, None, "A named database connection: SET connection.crm = 'postgresql://...'.", secret=True
     ),
-    Option("spark.conf.*", TEXT, None, "Passed to Spark as it is, without 'spark.conf.' before it."),
+    Option("spark.conf.*", TEXT, None, "Passed to Spark as it is, without 'spark.conf.' before it.", secret=True),
     *FLOW_OPTIONS,
 )
 

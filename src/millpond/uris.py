@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from millpond.errors import Place, SqlError
-from millpond.redact import redact
+from millpond.redact import redact, without_logins
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,11 @@ class Uri:
         """The URI as it may be printed."""
         return redact(self.text)
 
+    @property
+    def identity(self) -> str:
+        """What tells it from others: another password makes it no other URI. Not to be printed."""
+        return without_logins(self.text)
+
 
 def parse_uri(text: str, place: Place | None = None) -> Uri:
     """Take a URI apart; MP105 when it is none."""
@@ -41,6 +46,9 @@ def parse_uri(text: str, place: Place | None = None) -> Uri:
         # file://./in.csv and file:///abs.csv: the whole of it is a path, there is no host.
         return Uri("file", "", unquote(authority + slash + path), _params(query), text=text)
     login, at, hosts = authority.rpartition("@")
+    if not at and "@" in path + query and _may_be_login(authority.partition("#")[0]):
+        message = f"'{redact(text)}' cannot be read: a '/', '?' or '#' stands in its login."
+        raise SqlError("MP105", message, place=place, hint="Write them as %2F, %3F and %23 there.")
     user, colon, password = login.partition(":")
     return Uri(
         scheme.lower(),
@@ -51,6 +59,11 @@ def parse_uri(text: str, place: Place | None = None) -> Uri:
         unquote(password) if colon else None,
         text,
     )
+
+
+def _may_be_login(text: str) -> bool:
+    """Whether what stands before the first slash is the beginning of a login: a port is a number."""
+    return any(not part.rpartition(":")[2].isdigit() for part in text.split(",") if ":" in part)
 
 
 def _split_query(rest: str) -> tuple[str, str, str]:

@@ -71,4 +71,6 @@ def test_ten_mistakes_of_a_file_are_told_in_order() -> None:
 def test_every_mistake_has_a_place_with_its_line() -> None:
     for problem in plan_of(TEN).problems:
         assert problem.place is not None
-        assert problem.place.excerpt == TEN.splitlines()[problem.place.line - 1]
+        line = TEN.splitlines()[problem.place.line - 1]
+        # Nobody has declared what an unknown option holds: it is not shown.
+        assert problem.place.excerpt == line.replace("'on.eror' = 'stop'", "'on.eror' = '****'")

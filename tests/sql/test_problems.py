@@ -110,7 +110,7 @@ MISTAKES = [
     ("SELECT * FROM 'orders'", "MP105", "1:15", "'orders' is not a URI.", "without quotes"),
     ("SELECT * FROM kafka_topic(x)", "MP101", "1:27", "kafka_topic takes a topic's name in quotes.", ""),
     ("SELECT * FROM kafka://x WITH ('a')", "MP101", "1:34", "Expected '=', found ')'.", "Write 'a' = 'value'."),
-    ("SELECT * FROM kafka://x WITH ('a' = b)", "MP101", "1:37", "Expected an option's value in quotes, found 'b'.", ""),
+    ("SELECT * FROM kafka://x WITH ('a' = b)", "MP101", "1:37", "Expected an option's value in quotes, found '***'.", ""),
     ("SELECT * FROM kafka://x WITH ()", "MP101", "1:30", "This WITH () holds no option.", ""),
     (
         "SELECT * FROM kafka://x WITH ('a' = 'b') t WITH ('c' = 'd')",
@@ -150,7 +150,7 @@ def test_an_excerpt_points_with_a_caret_and_hides_secrets() -> None:
     (problem,) = parse_script("SELECT * FROM postgresql://bob:hunter2@h/db foo bar", file="a.sql").problems
     assert str(problem) == (
         "MP102 a.sql:1:49  'bar' is left over: the statement had ended before it.\n"
-        "    1 | SELECT * FROM postgresql://bob:*******@h/db foo bar\n"
+        "    1 | SELECT * FROM postgresql://***********@h/db foo bar\n"
         "      |                                                 ^^^\n"
         "  hint: Remove it, or put a semicolon before it."
     )

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from millpond.errors import MillpondError, Problem
 from millpond.options import Option
+from millpond.redact import declare_public_parameter
 from millpond.schema import TIMESTAMP, Column, Schema
 from millpond.uris import Uri
 
@@ -261,3 +262,7 @@ class SourcePlugin:
     key_may_be_column: Callable[[Mapping[str, Any]], bool] = lambda values: False
     # The options that a URI gives by itself, so that they cannot be given beside it.
     said_by: Callable[[Uri], tuple[str, ...]] = lambda uri: ()
+
+    def __post_init__(self) -> None:
+        for name in self.parameters:
+            declare_public_parameter(name)

@@ -13,7 +13,7 @@ from millpond.plan.findings import Findings
 from millpond.plan.model import SinkPlan
 from millpond.plan.sources import Surroundings, read_into, read_uri, short_hash, slug, tell_twice, tell_useless
 from millpond.sql.statements import OptionEntry
-from millpond.uris import Uri
+from millpond.uris import Uri, parse_uri
 
 TERMINAL = "terminal:"
 
@@ -80,8 +80,9 @@ class Sinks:
         self, uri: Uri, plugin: SinkPlugin, values: dict[str, Any], entries: tuple[OptionEntry, ...], place: Place
     ) -> SinkPlan:
         public = sorted((e.name, e.value) for e in entries if not _secret(e, plugin))
-        readable = slug(uri.path.rstrip("/").rsplit("/", 1)[-1] or uri.hosts) or uri.scheme
-        id_ = uri.scheme if uri.text == TERMINAL else f"{readable}_{short_hash(json.dumps([uri.shown, public]))}"
+        shown = parse_uri(uri.shown)
+        readable = slug(shown.path.rstrip("/").rsplit("/", 1)[-1] or shown.hosts) or uri.scheme
+        id_ = uri.scheme if uri.text == TERMINAL else f"{readable}_{short_hash(json.dumps([uri.identity, public]))}"
         spec = SinkSpec(id_, uri, values, self._surroundings.base)
         try:
             wrong = plugin.validate(spec) if plugin.validate else None

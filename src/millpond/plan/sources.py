@@ -18,7 +18,7 @@ from millpond.errors import MillpondError, Place
 from millpond.options import Option, complete, find_option, useless
 from millpond.plan.findings import Findings
 from millpond.plan.model import SourcePlan
-from millpond.redact import redact
+from millpond.redact import MASK
 from millpond.schema import Column, Schema
 from millpond.settings import Settings
 from millpond.sql.statements import OptionEntry, Watermark
@@ -146,7 +146,9 @@ class Sources:
                     if known
                     else "It takes none; a question mark in a path is written %3F."
                 )
-                message = f"The source '{plugin.name}' has no parameter '{redact(name)}'."
+                # With an @ in it, it may be the rest of a login.
+                shown = MASK if "@" in uri.text else name
+                message = f"The source '{plugin.name}' has no parameter '{shown}'."
                 self._findings.error("MP301", message, request.place, hint)
                 continue
             if wanted in values:
@@ -264,7 +266,7 @@ def _identity(uri: Uri, request: SourceRequest, plugin: SourcePlugin) -> _Identi
     public = sorted((e.name, e.value) for e in request.entries if not _secret(e.name, plugin.options))
     what = [entry for entry in public if not _is_pace(entry[0], plugin)]
     use = "table" if request.as_table else "stream"
-    read, named = json.dumps([uri.shown, public, use]), json.dumps([uri.shown, what, use])
+    read, named = json.dumps([uri.identity, public, use]), json.dumps([uri.identity, what, use])
     shaped = request.columns is not None or request.watermark is not None
     owner = request.name if request.name and shaped else ""
     readable = slug(owner or _shown_name(uri)) or uri.scheme
@@ -297,5 +299,5 @@ def slug(text: str) -> str:
 
 def _shown_name(uri: Uri) -> str:
     """What people would call the source: the topic, the file, else the scheme."""
-    path = uri.path.rstrip("/").rsplit("/", 1)[-1] or uri.hosts
-    return redact(path) or uri.scheme
+    shown = parse_uri(uri.shown)
+    return shown.path.rstrip("/").rsplit("/", 1)[-1] or shown.hosts or shown.scheme

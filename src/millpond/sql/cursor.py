@@ -11,7 +11,7 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.errors import Place
-from millpond.redact import redact
+from millpond.redact import MASK, redact
 from millpond.sql.statements import Name
 from millpond.sql.text import SourceText, printable
 from millpond.sql.words import RESERVED, TYPES
@@ -154,27 +154,31 @@ class Cursor(SparkParser):
         """Say what was expected and what stands there."""
         expected = f"'{wanted}'" if wanted.upper() == wanted else wanted
         if self.at_end:
-            self.refuse(f"Expected {expected} after {shown(self.here)}, but the statement ends.", hint=hint)
-        self.refuse(f"Expected {expected}, found {shown(self.here)}.", hint=hint)
+            self.refuse(f"Expected {expected} after {self.shown_token(self.here)}, but the statement ends.", hint=hint)
+        self.refuse(f"Expected {expected}, found {self.shown_token(self.here)}.", hint=hint)
+
+    def shown_token(self, token: Token) -> str:
+        """A token as a message names it; one that holds a secret is not shown."""
+        text = printable(redact(token.text))
+        place = slice(self.source.original(token.start), self.source.original(token.end, at_end=True) + 1)
+        if self.source.masked[place] != self.source.text[place]:
+            text = MASK
+        return f"the text '{text}'" if token.token_type == TokenType.STRING else f"'{text}'"
 
     def raise_error(self, message: str, token: Token = NOTHING) -> None:
         """sqlglot's own complaints, in our words: its texts show tokens and class names."""
         found = _EXPECTED.match(message)
         if found and found["what"].lower() == "type":
-            self.refuse(f"{shown(self.here)} is not a type.", code="MP108", hint=did_you_mean(self.here.text, TYPES))
+            self.refuse(
+                f"{self.shown_token(self.here)} is not a type.", code="MP108", hint=did_you_mean(self.here.text, TYPES)
+            )
         if found:
             self.refuse_unexpected(_wording(found["what"]))
         if token:
-            self.refuse(f"{shown(token)} cannot stand here.", token=token)
+            self.refuse(f"{self.shown_token(token)} cannot stand here.", token=token)
         if self.at_end:
-            self.refuse(f"Something is missing after {shown(self.here)}: the statement ends too early.")
-        self.refuse(f"Something is missing before {shown(self.here)}, or it cannot stand here.")
-
-
-def shown(token: Token) -> str:
-    """A token as a message names it."""
-    text = printable(redact(token.text))
-    return f"the text '{text}'" if token.token_type == TokenType.STRING else f"'{text}'"
+            self.refuse(f"Something is missing after {self.shown_token(self.here)}: the statement ends too early.")
+        self.refuse(f"Something is missing before {self.shown_token(self.here)}, or it cannot stand here.")
 
 
 def _wording(what: str) -> str:

@@ -10,7 +10,6 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.errors import SqlError
 from millpond.sql import nodes
-from millpond.sql.cursor import shown
 from millpond.sql.functions import FUNCTION_PARSERS, FUNCTIONS, NO_PAREN_FUNCTION_PARSERS
 from millpond.sql.paths import take_path
 from millpond.sql.strictness import StrictParser
@@ -241,7 +240,7 @@ class Grammar(StrictParser):
         if self.sees_kind(TokenType.L_PAREN, ahead=2):
             self._advance()
             hint = did_you_mean(self.here.text.upper(), WINDOW_KINDS) or f"There are {', '.join(WINDOW_KINDS)}."
-            self.refuse(f"There is no window {shown(self.here)}.", hint=hint)
+            self.refuse(f"There is no window {self.shown_token(self.here)}.", hint=hint)
         return "windows", self._parse_window_clause()
 
     def _parse_cube_or_rollup(self, with_prefix: bool = False) -> Any:
@@ -312,7 +311,7 @@ class Grammar(StrictParser):
             self.refuse(message, token=self._prev, code="MP108", hint=hint)
 
     def _parse_as_command(self, start: Token) -> exp.Command:
-        self.refuse(f"{shown(start)} cannot stand here.", token=start)
+        self.refuse(f"{self.shown_token(start)} cannot stand here.", token=start)
 
     def _parse_table_alias(self, alias_tokens: Collection[TokenType] | None = None) -> exp.TableAlias | None:
         if sees_options(self):

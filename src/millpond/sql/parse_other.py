@@ -6,7 +6,6 @@ from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
 
-from millpond.sql.cursor import shown
 from millpond.sql.grammar import Grammar
 from millpond.sql.statements import Begin, Commit, Describe, Name, Rollback, Select, SetOption, Show, Statement
 from millpond.sql.tokens import URI
@@ -112,7 +111,7 @@ def _setting_value(grammar: Grammar) -> str:
         return first.text
     while not grammar.at_end:
         if grammar.here.token_type in (TokenType.STRING, TokenType.IDENTIFIER, URI):
-            grammar.refuse(f"{shown(grammar.here)} is left over after the value.", code="MP102")
+            grammar.refuse(f"{grammar.shown_token(grammar.here)} is left over after the value.", code="MP102")
         grammar.take_token()
     tokens = grammar.tokens_since(start)
     return grammar.source.code[tokens[0].start : tokens[-1].end + 1]

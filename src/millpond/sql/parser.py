@@ -13,7 +13,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.errors import Problem, SqlError
 from millpond.sql.brackets import unbalanced
-from millpond.sql.cursor import Refusal, shown
+from millpond.sql.cursor import Refusal
 from millpond.sql.dialect import MILLPOND
 from millpond.sql.foreign import refused_phrase
 from millpond.sql.grammar import Grammar
@@ -168,7 +168,7 @@ def parse_statement(grammar: Grammar) -> Statement:
     if parse is None:
         known = nearest(first.text, STATEMENTS)
         hint = f"Did you mean {known}?" if known else f"Statements begin with {', '.join(SHOWN_STATEMENTS)}."
-        grammar.refuse(f"No statement begins with {shown(first)}.", code="MP109", hint=hint)
+        grammar.refuse(f"No statement begins with {grammar.shown_token(first)}.", code="MP109", hint=hint)
     tokens = grammar.remaining()
     place = grammar.source.place(first.start, first.end + 1)
     code = grammar.source.code[first.start : tokens[-1].end + 1]
@@ -234,7 +234,9 @@ def _refuse_leftovers(grammar: Grammar) -> None:
     words = [] if right else [token.text, f"{grammar.before.text} {token.text}", grammar.before.text]
     meant = next((found for word in words if (found := nearest(word, CLAUSES)) and found != word.upper()), None)
     hint = f"Did you mean {meant}?" if meant else "Remove it, or put a semicolon before it."
-    grammar.refuse(f"{shown(token)} is left over: the statement had ended before it.", code="MP102", hint=hint)
+    grammar.refuse(
+        f"{grammar.shown_token(token)} is left over: the statement had ended before it.", code="MP102", hint=hint
+    )
 
 
 def _problem(refusal: Refusal, source: SourceText) -> Problem:

@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import TokenType
 
-from millpond.sql.cursor import Cursor, shown
+from millpond.sql.cursor import Cursor
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class StrictParser(Cursor):
     def enter_clause(self, rank: int) -> None:
         if rank < self._ranks[-1]:
             order = "WHERE, GROUP BY, HAVING, ORDER BY, LIMIT"
-            self.refuse(f"{shown(self.here)} stands too late.", hint=f"The order is {order}.")
+            self.refuse(f"{self.shown_token(self.here)} stands too late.", hint=f"The order is {order}.")
         self._ranks[-1] = rank
 
     def _parse_query_modifiers(self, this: Any) -> Any:
@@ -85,7 +85,11 @@ class StrictParser(Cursor):
         token = self._curr
         joins, laterals = self.joined_relations()
         if (joins or laterals) and any(select.args.get(clause) for clause in AFTER_JOINS):
-            self.refuse(f"{shown(token)} stands too late.", token=token, hint="Joins stand before WHERE and GROUP BY.")
+            self.refuse(
+                f"{self.shown_token(token)} stands too late.",
+                token=token,
+                hint="Joins stand before WHERE and GROUP BY.",
+            )
         for name, found in (("joins", joins), ("laterals", laterals)):
             for node in found:
                 select.append(name, node)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from millpond.errors import Place
-from millpond.redact import mask_line
+from millpond.redact import mask
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,11 @@ class SourceText:
     def line_starts(self) -> list[int]:
         return [0, *(i + 1 for i, char in enumerate(self.text) if char == "\n")]
 
+    @cached_property
+    def masked(self) -> str:
+        """The text with secrets starred out; a value may go over several lines."""
+        return mask(self.text)
+
     def place(self, start: int, end: int | None = None) -> Place:
         """The place of the code from `start` up to, not including, `end`."""
         first = self.original(start)
@@ -52,7 +57,7 @@ class SourceText:
         line_end = self.text.find("\n", line_start)
         line_end = len(self.text) if line_end < 0 else line_end
         length = max(1, min(end, line_end) - start)
-        excerpt = printable(mask_line(self.text[line_start:line_end].rstrip("\r")))
+        excerpt = printable(self.masked[line_start:line_end].rstrip("\r"))
         return Place(self.file, line, start - line_start + 1, length, excerpt)
 
     def original(self, offset: int, at_end: bool = False) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from sqlglot.tokenizer_core import Token, TokenType
 
-from millpond.sql.cursor import Cursor, shown
+from millpond.sql.cursor import Cursor
 from millpond.sql.foreign import type_hint
 from millpond.suggest import did_you_mean
 
@@ -45,7 +45,7 @@ def take_type(cursor: Cursor) -> pa.DataType:
     """The type that comes next; MP108 when none does."""
     token = cursor.here
     if cursor.at_end or not cursor.sees_name():
-        _refuse(cursor, f"Expected a type, found {shown(token)}.")
+        _refuse(cursor, f"Expected a type, found {cursor.shown_token(token)}.")
     word = cursor.take_token().text.upper()
     if word in SIMPLE_TYPES:
         if word in TIMESTAMP_WORDS and cursor.sees("("):
@@ -64,7 +64,7 @@ def take_type(cursor: Cursor) -> pa.DataType:
 
 def _refuse_word(cursor: Cursor, token: Token) -> pa.DataType:
     hint = type_hint(token.text) or did_you_mean(token.text, TYPE_WORDS)
-    return _refuse(cursor, f"{shown(token)} is not a type.", token, hint)
+    return _refuse(cursor, f"{cursor.shown_token(token)} is not a type.", token, hint)
 
 
 def _refuse(cursor: Cursor, message: str, token: Token | None = None, hint: str = "") -> pa.DataType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from millpond.sql.cursor import Cursor, shown
+from millpond.sql.cursor import Cursor
 from millpond.sql.statements import NO_OPTIONS, OptionEntry, OptionGroup
 from millpond.sql.tokens import URI
 
@@ -55,7 +55,9 @@ def _option_value(cursor: Cursor) -> Token:
         token = cursor.take_token()
         if cursor.sees(",") or cursor.sees(")"):
             return token
-        cursor.refuse(f"The value before {shown(cursor.here)} needs quotes.", hint="Write 'name' = 'value'.")
+        cursor.refuse(
+            f"The value before {cursor.shown_token(cursor.here)} needs quotes.", hint="Write 'name' = 'value'."
+        )
     return cursor.refuse_unexpected("an option's value in quotes", hint="Write 'name' = 'value'.")
 
 
