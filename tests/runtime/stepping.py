@@ -28,12 +28,14 @@ class Given:
 
     def __init__(self, size_hint: int) -> None:
         self._size_hint = size_hint
+        # The batch itself, where it need not go through Spark.
+        self.rows: pa.Table | None = None
 
     def size_hint(self, batch: Any) -> int:
         return self._size_hint
 
-    def on_driver(self, batch: Any, files: Any) -> None:
-        return None
+    def on_driver(self, batch: Any, files: Any) -> pa.Table | None:
+        return self.rows
 
     def originals(self, batch: Any, records: pa.Table) -> list[bytes | None]:
         return [None] * records.num_rows
@@ -57,6 +59,7 @@ class Stepper:
         self._sql, self._folder, self._spark = sql, folder, spark
         self._size_hint = 10_000_000 if large else 0
         self._next = 0
+        self._nothing = spark.range(0)
         self._open()
 
     def _open(self) -> None:
@@ -65,7 +68,8 @@ class Stepper:
         self._running = Running(plan, self._folder / "state", self._spark, io.StringIO(), lambda found: plan)
         self._running.prepare(accept=False)
         self.flow = self._running.flows[0]
-        self.flow.reader = Given(self._size_hint)  # type: ignore[assignment]
+        self._reader = Given(self._size_hint)
+        self.flow.reader = self._reader  # type: ignore[assignment]
         self.flow.state = RUNNING
 
     def feed(self, rows: Sequence[dict[str, Any]]) -> None:
@@ -77,7 +81,12 @@ class Stepper:
         columns |= {ORDER_MAJOR: pa.array([self._next] * len(rows), pa.int64())}
         columns |= {ORDER_MINOR: pa.array(range(len(rows)), pa.int64())}
         columns |= {BAD: pa.nulls(len(rows), pa.string()), RAW: pa.nulls(len(rows), pa.binary())}
-        self.flow._on_batch(arrow_frame(self._spark, pa.table(columns)), self._next)
+        table = pa.table(columns)
+        if self._size_hint:
+            self.flow._on_batch(arrow_frame(self._spark, table), self._next)
+        else:
+            self._reader.rows = table
+            self.flow._on_batch(self._nothing, self._next)
         self._next += 1
 
     def put(self, table: str, rows: Sequence[dict[str, Any]]) -> None:

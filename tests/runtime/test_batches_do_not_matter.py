@@ -42,7 +42,7 @@ KEYS = (("t", ("id",)), ("u", ("id", "k")))
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_table_holds_the_same_whatever_the_size_of_batches(seed: int, tmp_path: Path, spark: Any) -> None:
     for size in SIZES:
-        found, wanted, text = run(tmp_path / f"by{size}", spark, seed, size, 60)
+        found, wanted, text = run(tmp_path / f"by{size}", spark, seed, size, 40)
         assert found == wanted, f"batches of {size}\n{text}"
 
 
