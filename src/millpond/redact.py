@@ -110,7 +110,8 @@ def _in_uri(text: str, found: re.Match[str], end: int) -> Iterator[Span]:
     at = text.rfind("@", start, end) if found["scheme"].lower() not in _NO_LOGIN else -1
     if at >= 0:
         yield start, at
-    query = text.find("?", max(at, start), end)
+    # Whatever follows the first question mark may be a parameter, also where a login seems to hold one.
+    query = text.find("?", start, end)
     if query < 0:
         return
     place = query + 1

@@ -110,7 +110,7 @@ MISTAKES = [
     ("SELECT * FROM 'orders'", "MP105", "1:15", "'orders' is not a URI.", "without quotes"),
     ("SELECT * FROM kafka_topic(x)", "MP101", "1:27", "kafka_topic takes a topic's name in quotes.", ""),
     ("SELECT * FROM kafka://x WITH ('a')", "MP101", "1:34", "Expected '=', found ')'.", "Write 'a' = 'value'."),
-    ("SELECT * FROM kafka://x WITH ('a' = b)", "MP101", "1:37", "Expected an option's value in quotes, found '***'.", ""),
+    ("SELECT * FROM kafka://x WITH (a = b)", "MP101", "1:35", "Expected an option's value in quotes, found '***'.", ""),
     ("SELECT * FROM kafka://x WITH ()", "MP101", "1:30", "This WITH () holds no option.", ""),
     (
         "SELECT * FROM kafka://x WITH ('a' = 'b') t WITH ('c' = 'd')",
