@@ -116,6 +116,7 @@ CODES: dict[str, str] = {
     "MP811": "A statement was added to a stream that has been read",
     "MP812": "A file of the state directory was missing and was made again",
     "MP813": "A view or loaded table is defined otherwise and is made again",
+    "MP814": "Aggregates that were added to a table count what comes from now on",
     # 9xx: this installation
     "MP901": "This is understood but cannot run yet in this version",
     "MP902": "Java is missing or too old",

@@ -94,7 +94,10 @@ def test_what_is_not_changed_keeps_its_rows_and_goes_on_where_it_was(edited: Edi
 
 
 LOSING = {
-    "a column more": (USERS.replace("tier STRING", "tier STRING, age INT"), TRADES, BIG, TOTALS, TIERS, OUT),
+    "a column that must have a value": (
+        USERS.replace("tier STRING", "tier STRING, age INT NOT NULL"),
+        *(TRADES, BIG, TOTALS, TIERS, OUT),
+    ),
     "another key": (USERS.replace(" PRIMARY KEY", ""), FILL, TRADES, BIG, TOTALS, TIERS, OUT),
     "another aggregate": (USERS, FILL, TRADES, BIG, TOTALS.replace("DISTINCT price", "price"), TIERS, OUT),
     "another stream below": (USERS, FILL, TRADES, BIG.replace("> 5", "> 0"), TOTALS, TIERS, OUT),
@@ -215,3 +218,55 @@ def test_an_aggregate_that_a_row_has_stopped_is_repaired_by_an_option_and_keeps_
     assert app.run(TRADES, rates + " WITH ('on.error' = 'dead-letter');") == []
     assert [str(row["rate"]).rstrip("0") for row in app.rows("SELECT rate FROM rates")] == ["15."]
     assert app.rows("SELECT statement, code FROM dead_letters") == [{"statement": 1, "code": "MP701"}]
+
+
+def test_columns_that_are_added_to_a_declared_table_keep_its_rows_and_those_removed_must_be_accepted(
+    edited: Edited, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wider = "CREATE TABLE users (user_id STRING PRIMARY KEY, age INT, tier STRING, kind STRING NOT NULL DEFAULT 'new');"
+    others = FIRST[2:]
+    edited.write(wider, *others)
+    assert main(["explain", str(edited.folder / "app.sql")]) == 0
+    assert "users  kept, 1 row; added: age, kind, with its default, or NULL, in them" in capsys.readouterr().out
+    assert edited.run(wider, *others) == []
+    expected = {"user_id": "u1", "age": None, "tier": "GOLD", "kind": "new"}
+    assert edited.rows("SELECT * FROM users") == [expected]
+    assert edited.rows("SELECT n FROM tiers") == [{"n": 1}]
+    narrower = "CREATE TABLE users (user_id STRING PRIMARY KEY, kind STRING NOT NULL DEFAULT 'x', tier STRING);"
+    with pytest.raises(StateError, match=r"'users' no longer has 'age' as it was; the values .* would be lost \(1\)"):
+        edited.run(narrower, *others)
+    edited.run(narrower, *others, accept=True)
+    assert edited.rows("SELECT * FROM users") == [{"user_id": "u1", "kind": "new", "tier": "GOLD"}]
+    with pytest.raises(StateError, match="The definition of the table 'users' has changed"):
+        edited.run(narrower.replace("tier STRING", "tier INT"), *others)
+
+
+def test_aggregates_that_are_added_count_from_now_on_and_the_others_keep_their_groups(
+    edited: Edited, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wider = TOTALS.replace(
+        "COUNT(DISTINCT price) AS n",
+        "SUM(price) AS total, COUNT(DISTINCT price) AS n, COUNT(*) AS c, COUNT(DISTINCT id) + 1 AS ids",
+    )
+    others = [s for s in FIRST if s != TOTALS]
+    edited.write(*others, wider)
+    assert main(["explain", str(edited.folder / "app.sql")]) == 0
+    told = capsys.readouterr().out
+    assert "totals  kept, 1 row; added: total, c, ids, counted from now on" in told
+    assert "'total', 'c', 'ids' of 'totals' count what comes from now on; its 1 rows are kept." in told
+    assert edited.run(*others, wider) == ["MP814"]
+    kept = {"user_id": "u1", "total": None, "n": 2, "c": 0, "ids": 1}
+    assert edited.rows("SELECT * FROM totals") == [kept]
+    edited.trade("20", "40")
+    assert edited.run(*others, wider) == []
+    after = [(r["n"], str(r["total"]), r["c"], r["ids"]) for r in edited.rows("SELECT * FROM totals")]
+    assert after == [(3, "60.00", 2, 3)]
+    with pytest.raises(StateError, match="'totals' no longer has 'c' as it was"):
+        edited.run(*others, wider.replace("COUNT(*) AS c", "COUNT(price) AS c"))
+    fewer = wider.replace("SUM(price) AS total, ", "")
+    with pytest.raises(StateError, match="'totals' no longer has 'total'"):
+        edited.run(*others, fewer)
+    edited.run(*others, fewer, accept=True)
+    assert edited.rows("SELECT * FROM totals") == [{"user_id": "u1", "n": 3, "c": 2, "ids": 3}]
+    with pytest.raises(StateError, match="The definition of the table 'totals' has changed"):
+        edited.run(*others, fewer.replace("GROUP BY", "WHERE id > 1 GROUP BY"))

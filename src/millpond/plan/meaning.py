@@ -10,6 +10,7 @@ from sqlglot import exp
 from millpond import registry
 from millpond.plan.bound import BoundQuery
 from millpond.plan.context import Context
+from millpond.plan.model import Surroundings
 from millpond.plan.ownership import TABLE_OPTIONS
 from millpond.plan.sources import short_hash
 from millpond.sql.statements import CreateStream, Statement
@@ -22,9 +23,19 @@ HINT = re.compile(r"/\*\+.*?\*/ ?", re.DOTALL)
 def meaning(statement: Statement, query: exp.Query, bound: BoundQuery, context: Context) -> str:
     """Differs when the statement's text does (see `plain_text`), a stream that it is derived from, the source it reads,
     or the type of a declared column. Columns that were found do not count: they may be unknown at the start."""
+    around = surroundings(query, bound, context)
+    return short_hash(repr((plain_text(statement), around.streams, sorted(around.types.items()))))
+
+
+def surroundings(query: exp.Query, bound: BoundQuery, context: Context) -> Surroundings:
+    """What a statement's meaning hangs on beside its own text."""
     streams = sorted(_derived(query, context, {}).values())
-    types = [f"{d}.{t}" for d in context.behind(bound.drivers) for t in _declared_types(d, bound.query, context)]
-    return short_hash(repr((plain_text(statement), streams, bound.drivers, types)))
+    types = {
+        f"{driver}.{name}": type_
+        for driver in context.behind(bound.drivers)
+        for name, type_ in _declared_types(driver, bound.query, context)
+    }
+    return Surroundings(short_hash(repr((streams, bound.drivers))), types)
 
 
 def plain_text(statement: Statement) -> str:
@@ -52,9 +63,9 @@ def _derived(query: exp.Query, context: Context, found: dict[str, str]) -> dict[
     return found
 
 
-def _declared_types(driver: str, query: exp.Query, context: Context) -> list[str]:
+def _declared_types(driver: str, query: exp.Query, context: Context) -> list[tuple[str, str]]:
     source = context.sources[driver].plan if driver in context.sources else None
     if source is None or not source.declared or source.columns is None:
         return []
     named = {column.name.lower() for column in query.find_all(exp.Column)}
-    return [f"{c.name.lower()} {c.type}" for c in source.columns if c.name.lower() in named]
+    return [(c.name.lower(), str(c.type)) for c in source.columns if c.name.lower() in named]

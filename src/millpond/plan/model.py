@@ -88,6 +88,14 @@ class StreamPlan:
 
 
 @dataclass(frozen=True)
+class Surroundings:
+    """The streams below a statement and their source, as one text, and the types of the declared columns it reads."""
+
+    streams: str
+    types: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class TablePlan:
     """A table: `spec` is what the store makes (types may be unknown in a table made AS SELECT: Spark tells at start);
     `query` is over BATCH for a loaded one and over tables for a view, which `follow` says how to refresh and `refresh`
@@ -107,6 +115,8 @@ class TablePlan:
     watch: bool = False
     replaces: bool = False
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    # Of one that a stream keeps: what its definition hangs on beside its own text.
+    surroundings: Surroundings = field(default_factory=lambda: Surroundings("", {}), repr=False)
 
 
 class StepKind(StrEnum):

@@ -23,7 +23,7 @@ from millpond.plan.context import Context, Planned
 from millpond.plan.declared import declared_schema
 from millpond.plan.keys import key_of_query
 from millpond.plan.latest import MessageKey, hold_written_key, message_key, with_identity
-from millpond.plan.meaning import meaning, plain_text
+from millpond.plan.meaning import meaning, plain_text, surroundings
 from millpond.plan.model import BATCH, StepKind, TableKind, TablePlan
 from millpond.plan.naming import name_outputs
 from millpond.plan.ownership import TABLE_OPTIONS, read_entries
@@ -202,7 +202,8 @@ def _kept_by_flow(
 def _as_meant(plan: TablePlan, statement: CreateTable, bound: BoundQuery, context: Context) -> TablePlan:
     """Rows that a stream has left cannot be had again, so they must still mean the same."""
     assert statement.query is not None
-    return replace(plan, definition=meaning(statement, statement.query, bound, context))
+    around = surroundings(statement.query, bound, context)
+    return replace(plan, definition=meaning(statement, statement.query, bound, context), surroundings=around)
 
 
 def _kept_by_messages(

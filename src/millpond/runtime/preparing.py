@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -30,6 +31,7 @@ from millpond.registry import find
 from millpond.relational.answer import answered
 from millpond.relational.memory import Memory
 from millpond.runtime.aggregates.companions import companion_specs
+from millpond.runtime.aggregates.outputs import outputs
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import SPEC as DEAD_LETTERS_SPEC
 from millpond.runtime.figures.progress import MISSING, READY
@@ -39,15 +41,18 @@ from millpond.runtime.flows.joining import joined_schema, side_schema
 from millpond.runtime.flows.steps import run_step
 from millpond.runtime.flows.waiting import waiting_spec
 from millpond.runtime.flows.work import Work
-from millpond.runtime.keeping.editing import Change, difference, statements_of
-from millpond.runtime.keeping.ledger import DEFINITION, LOAD, VIEW, Definition, decide_edit
-from millpond.runtime.keeping.reshaping import ensure_columns
+from millpond.runtime.keeping.editing import Change, TableChange, difference, statements_of
+from millpond.runtime.keeping.ledger import DEFINITION, LOAD, VIEW, Definition, decide_edit, definition_of
+from millpond.runtime.keeping.reshaping import ensure_columns, reshaped, reshaped_groups, with_rows
+from millpond.runtime.keeping.widening import known_shape, shape_in
 from millpond.runtime.spark.access import Views, arrow_frame
 from millpond.runtime.spark.errors import too_far, translate
+from millpond.runtime.spark.evaluate import constant
 from millpond.runtime.spark.relations import spark_text, tables_of
 from millpond.runtime.spark.types import from_spark_schema
-from millpond.schema import Column, Schema
+from millpond.schema import Column, Schema, type_name
 from millpond.sql.correlation import far_column
+from millpond.sql.parser import parse_expression
 
 ORDER_COLUMNS = (Column(ORDER_MAJOR, pa.int64()), Column(ORDER_MINOR, pa.int64()))
 KEY_COLUMNS = (Column(DELETED, pa.bool_()), Column(IDENTITY, pa.binary()))
@@ -111,8 +116,57 @@ class Preparation:
         if found.losses and not self._context.accept:
             raise StateError.of(found.losses)
         self._context.notices.extend(p for p in found.warnings if p not in self._context.notices)
-        forgotten = [table.name for table in found.tables if table.change not in (Change.KEPT, Change.NEW)]
+        for table in found.tables:
+            if table.change is Change.RESHAPED:
+                self._reshape(table)
+        stays = (Change.KEPT, Change.NEW, Change.RESHAPED)
+        forgotten = [table.name for table in found.tables if table.change not in stays]
         decide_edit(store, forgotten, {flow.id: statements_of(flow) for flow in self._context.plan.flows})
+
+    def _reshape(self, change: TableChange) -> None:
+        """Give a table its other columns; what it holds, what is kept beside it and its definition in one commit."""
+        store, table = self._context.store, self._context.plan.table(change.name)
+        assert table is not None
+        with _at(table.place):
+            found = definition_of(store.get(DEFINITION + table.name.lower()))
+            assert found is not None
+            puts = {DEFINITION + table.name.lower(): self._definition(table).as_json()}
+            if table.kind is TableKind.DECLARED:
+                defaults = {name: self._default(table.spec.schema[name]) for name in change.added}
+                rows = reshaped(store.table(table.name).to_arrow(), table.spec.schema, defaults)
+                store.reshape([(table.spec, rows)], puts)
+            else:
+                self._reshape_groups(table, found, puts)
+
+    def _reshape_groups(self, table: TablePlan, found: Definition, puts: dict[str, Any]) -> None:
+        store, (flow, step) = self._context.store, self._steps[table.name.lower()]
+        plan, before, now = step.aggregate, known_shape(found), shape_in(table, self._context.plan)
+        assert plan is not None
+        assert before is not None
+        assert now is not None
+        batch = self._batch_schema(flow)
+        groups, *others = companion_specs(self._views, plan, lambda query: self._frame(query, batch))
+        for spec in others:
+            # What is kept of values that were not asked for yet is nothing.
+            store.create(spec)
+        rows = reshaped_groups(store.table(groups.name).to_arrow(), groups.schema, before, now)
+        spec = self._spec(table, (flow, step))
+        with store.begin() as tx:
+            touched, keep = outputs(Work(self._context, tx, self._views), plan, rows, spec.schema)
+            tx.rollback()
+        kept = with_rows(reshaped(store.table(table.name).to_arrow(), spec.schema), touched.filter(keep), spec.schema)
+        store.reshape([(groups, rows), (spec, kept)], puts)
+
+    def _default(self, column: Column) -> Any:
+        """The value of a column in rows that were there before it."""
+        if column.default is None:
+            return None
+        default = exp.cast(parse_expression(column.default), type_name(column.type), dialect="spark")
+        return constant(self._context.spark, default)
+
+    def _definition(self, table: TablePlan) -> Definition:
+        shape = shape_in(table, self._context.plan) if table.kind is TableKind.AGGREGATE else None
+        return Definition(table.definition, table.kind, None if shape is None else shape.as_json())
 
     def _make(self, table: TablePlan) -> None:
         loaded = self._context.store.get(LOAD + table.name.lower()) is not None
@@ -132,7 +186,7 @@ class Preparation:
             if not step[1].aggregate.keys:
                 self._first_row(step[0], step[1])
         with self._context.store.begin() as tx:
-            tx.put(DEFINITION + table.name.lower(), Definition(table.definition, table.kind).as_json())
+            tx.put(DEFINITION + table.name.lower(), self._definition(table).as_json())
             tx.commit()
 
     def _give_options(self, table: TablePlan) -> None:

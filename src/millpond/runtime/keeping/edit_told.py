@@ -63,7 +63,16 @@ def _table(table: TableChange) -> str:
         Change.REPLACED: f"replaced, as its CREATE OR REPLACE says{rows} now",
         Change.CHANGED: f"changed: it starts anew{rows} now",
     }
+    if table.change is Change.RESHAPED:
+        told[Change.RESHAPED] = f"kept{rows}{_columns(table)}"
     return f"{table.name}  {told.get(table.change, f'{table.change}{rows}')}" + (", LOST" if table.loses else "")
+
+
+def _columns(table: TableChange) -> str:
+    """The columns that come and go."""
+    from_now = " counted from now on" if table.counts else " with its default, or NULL, in them"
+    added = f"; added: {', '.join(table.added)},{from_now}" if table.added else ""
+    return added + (f"; removed: {', '.join(table.removed)}" if table.removed else "")
 
 
 def _flow(flow: FlowChange) -> Iterator[str]:
@@ -88,6 +97,7 @@ def difference_json(found: Difference, state: Path) -> dict[str, Any]:
         "state": str(state),
         "tables": [
             {"name": t.name, "change": str(t.change), "rows": t.rows, "loses": t.loses, "hidden": t.hidden}
+            | ({"added": list(t.added), "removed": list(t.removed)} if t.change is Change.RESHAPED else {})
             for t in found.tables
         ],
         "flows": [

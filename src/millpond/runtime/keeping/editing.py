@@ -12,6 +12,7 @@ from millpond.plan.meaning import plain_text
 from millpond.plan.model import AWAITING, GROUPED, FlowPlan, OneShot, Plan, Step, TableKind, TablePlan
 from millpond.plan.sources import short_hash
 from millpond.runtime.keeping.ledger import DEFINITION, FLOW, ONCE, STATEMENTS, Definition, definition_of, flow_entry
+from millpond.runtime.keeping.widening import reshaping
 from millpond.sql.statements import Drop
 
 # Tables whose rows can be had again, from their source or from other tables.
@@ -29,6 +30,7 @@ class Change(StrEnum):
     NEW = "new"
     REBUILT = "rebuilt"
     CHANGED = "changed"
+    RESHAPED = "reshaped"  # it keeps its rows, with columns added or removed
     REPLACED = "replaced"
     DROPPED = "dropped"
 
@@ -43,6 +45,10 @@ class TableChange:
     loses: bool = False
     place: Place | None = None
     hidden: bool = False
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    # Whether its columns are aggregates, which count from now on.
+    counts: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,15 +87,18 @@ class Difference:
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """MP813 for what is made again, MP811 for what was added to a stream that has been read."""
+        """MP813 for what is made again, MP814 for aggregates that count from now on, MP811 for what was added to a
+        stream that has been read."""
         again = [_made_again(t) for t in self.tables if t.change is Change.REBUILT and not t.hidden]
+        again += [_counts_from_now(t) for t in self.tables if t.counts and t.added and t.rows]
         return (*again, *(_from_now_on(f, s) for f in self.flows if f.batch >= 0 for s in f.added))
 
 
 def difference(plan: Plan, store: Store) -> Difference:
     """How the file stands to what is there."""
     tables = [_table(t, plan, store) for t in plan.tables if t.kind is not TableKind.SYSTEM]
-    flows = [_flow(f, store) for f in plan.flows]
+    reshaped = {t.name.lower() for t in tables if t.change is Change.RESHAPED}
+    flows = [_flow(f, store, reshaped) for f in plan.flows]
     return Difference(
         (*tables, *_gone_tables(plan, store), *_gone_groups(plan, store)),
         (*flows, *_gone_flows(plan, store)),
@@ -126,6 +135,12 @@ def _table(table: TablePlan, plan: Plan, store: Store) -> TableChange:
         return TableChange(table.name, Change.KEPT, rows, place=table.place, hidden=hidden)
     if table.replaces:
         return TableChange(table.name, Change.REPLACED, rows, place=table.place)
+    other = reshaping(table, found, plan, store) if there else None
+    if other is not None:
+        loses, counts = rows > 0 and bool(other.removed), table.kind is TableKind.AGGREGATE
+        return TableChange(
+            table.name, Change.RESHAPED, rows, loses, table.place, hidden, other.added, other.removed, counts
+        )
     if found.kind in REBUILDABLE and _can_be_had_again(table, plan):
         return TableChange(table.name, Change.REBUILT, rows, place=table.place, hidden=hidden)
     return TableChange(table.name, Change.CHANGED, rows, rows > 0, table.place, hidden)
@@ -180,16 +195,17 @@ def _gone_groups(plan: Plan, store: Store) -> Iterator[TableChange]:
             yield TableChange(name, Change.DROPPED, rows, rows > 0, hidden=True)
 
 
-def _flow(plan: FlowPlan, store: Store) -> FlowChange:
+def _flow(plan: FlowPlan, store: Store, reshaped: set[str]) -> FlowChange:
     batch = flow_entry(store, plan.id).batch
     remembered: list[list[str]] = store.get(STATEMENTS + plan.id) or []
     if not remembered:
         return FlowChange(plan.name, Change.NEW if batch < 0 else Change.KEPT, batch)
     before = [key for key, _ in remembered]
     now = [key for key, _ in statements_of(plan)]
-    steps = [s for s in plan.steps if s.statement is not None]
+    steps = [s for s in plan.steps if s.statement is not None and s.target.lower() not in reshaped]
     added = tuple(s for s in steps if _key(s) not in before or _is_new(s, store))
-    removed = tuple(called for key, called in remembered if key not in now)
+    same = {_called(s) for s in plan.steps if s.target.lower() in reshaped}
+    removed = tuple(called for key, called in remembered if key not in now and called not in same)
     return FlowChange(plan.name, Change.KEPT, batch, added, removed)
 
 
@@ -215,11 +231,18 @@ def _loss(table: TableChange) -> Problem:
     if table.hidden:
         kept = next((what for prefix, what in KEPT.items() if table.name.lower().startswith(prefix)), OF_A_SOURCE)
         message = f"A statement was changed or removed; {kept} would be lost"
+    elif table.change is Change.RESHAPED:
+        columns = ", ".join(f"'{name}'" for name in table.removed)
+        message = f"The table '{table.name}' no longer has {columns} as it was; the values in its rows would be lost"
     elif table.change is Change.CHANGED:
         message = f"The definition of the table '{table.name}' has changed; its rows would be lost"
     else:
         message = f"The table '{table.name}' is no longer in the file; its rows would be lost"
-    other = {Change.CHANGED: "write CREATE OR REPLACE", Change.DROPPED: f"write DROP TABLE IF EXISTS {table.name}"}
+    other = {
+        Change.CHANGED: "write CREATE OR REPLACE",
+        Change.RESHAPED: "bring the columns back",
+        Change.DROPPED: f"write DROP TABLE IF EXISTS {table.name}",
+    }
     instead = "bring the statement back" if table.hidden else other[table.change]
     return Problem(
         "MP806", f"{message} ({table.rows}).", table.place, f"Run with --accept to let them go, or {instead}."
@@ -229,6 +252,13 @@ def _loss(table: TableChange) -> Problem:
 def _made_again(table: TableChange) -> Problem:
     message = f"'{table.name}' is defined otherwise now: it is made again from what it is defined by."
     return Problem("MP813", message, table.place, "millpond explain --state DIR tells it before.", Severity.WARNING)
+
+
+def _counts_from_now(table: TableChange) -> Problem:
+    columns = ", ".join(f"'{name}'" for name in table.added)
+    message = f"{columns} of '{table.name}' count what comes from now on; its {table.rows} rows are kept."
+    hint = "To have them count everything, start over with another --state."
+    return Problem("MP814", message, table.place, hint, Severity.WARNING)
 
 
 def _from_now_on(flow: FlowChange, step: Step) -> Problem:

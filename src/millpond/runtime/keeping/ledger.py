@@ -29,14 +29,16 @@ class Definition:
 
     meaning: str
     kind: str
+    # Of an aggregate: what it keeps, see plan.aggregate_shape.
+    shape: dict[str, Any] | None = None
 
-    def as_json(self) -> dict[str, str]:
-        return {"meaning": self.meaning, "kind": self.kind}
+    def as_json(self) -> dict[str, Any]:
+        return {"meaning": self.meaning, "kind": self.kind, "shape": self.shape}
 
 
 def definition_of(found: Any) -> Definition | None:
     """A table's entry; None for a table that was not made from the file."""
-    return None if found is None else Definition(found["meaning"], found["kind"])
+    return None if found is None else Definition(found["meaning"], found["kind"], found.get("shape"))
 
 
 @dataclass(frozen=True)

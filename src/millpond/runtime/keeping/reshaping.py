@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.contracts.table import Store, TableSpec
+from millpond.plan.aggregate_shape import AggregateShape
+from millpond.runtime.aggregates.aggregate import positions
 from millpond.schema import Schema
 
 
@@ -22,6 +25,25 @@ def reshaped(rows: pa.Table, schema: Schema, values: Mapping[str, Any] | None = 
             value = (values or {}).get(column.name)
             columns.append(pa.repeat(pa.scalar(value, column.type), rows.num_rows))
     return pa.table(columns, schema=schema.arrow())
+
+
+def reshaped_groups(rows: pa.Table, schema: Schema, before: AggregateShape, now: AggregateShape) -> pa.Table:
+    """The groups of an aggregate in the columns of an edited one: what both keep, and nothing yet of what is new."""
+    names = {text: name for name, text in before.accumulators.items()}
+    columns = []
+    for column in schema:
+        text = now.accumulators.get(column.name)
+        old = column.name if text is None else names.get(text)
+        columns.append(pa.nulls(rows.num_rows, column.type) if old is None else rows[old])
+    return pa.table(columns, schema=schema.arrow())
+
+
+def with_rows(rows: pa.Table, newer: pa.Table, schema: Schema) -> pa.Table:
+    """Rows, those of them of which there is a newer one with the same key replaced."""
+    if not schema.key:
+        return newer
+    found = positions(rows.select(list(schema.key)), newer)
+    return pa.concat_tables([rows.filter(pc.is_null(found)), newer.take(found.drop_null())])
 
 
 def ensure_columns(store: Store, spec: TableSpec) -> None:
