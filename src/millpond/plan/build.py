@@ -12,6 +12,7 @@ from millpond.plan.catalog import Catalog, Declaration, Relation, RelationKind, 
 from millpond.plan.changes import plan_insert, plan_select, plan_update
 from millpond.plan.checks import run_checks
 from millpond.plan.context import Context, Planned
+from millpond.plan.explained import explained
 from millpond.plan.files import with_files
 from millpond.plan.findings import Findings
 from millpond.plan.merges import plan_merge
@@ -161,15 +162,22 @@ def _plan_statement(statement: Statement, context: Context) -> Planned | None:
         case Select():
             return plan_select(statement, context)
         case Explain():
-            # The statement inside is bound for its mistakes; it is not part of the app.
-            _plan_statement(statement.statement, context)
-            return _asking(statement, context)
+            own = explained(statement.statement, context, _plan_or_define)
+            return replace(_asking(statement, context), explained=own)
         case Show() | Describe():
             return _asking(statement, context)
         case Drop() | CreateIndex():
             return Planned(statement, context.index(statement))
         case _:
             return None
+
+
+def _plan_or_define(statement: Statement, context: Context) -> Planned | None:
+    """The same for one that stands in an EXPLAIN: a declaration is made here, as no other statement reads it."""
+    if isinstance(statement, CreateStream | CreateTable):
+        _define(statement, context)
+        return None
+    return _plan_statement(statement, context)
 
 
 def _asking(statement: Statement, context: Context) -> Planned:

@@ -13,7 +13,7 @@ from millpond.plan.bound import BoundQuery
 from millpond.plan.catalog import Catalog
 from millpond.plan.findings import Findings
 from millpond.plan.merge_model import MergeBranch, OnConflict
-from millpond.plan.model import StepKind, StreamJoin, StreamPlan, TablePlan
+from millpond.plan.model import Plan, StepKind, StreamJoin, StreamPlan, TablePlan
 from millpond.plan.sinks import Sinks
 from millpond.plan.sources import Sources
 from millpond.settings import FLOW_OPTIONS, Settings
@@ -24,7 +24,8 @@ from millpond.sql.statements import Statement, Watermark
 class Planned:
     """One statement after binding: what checks look at, and what flows and one-shots are made of. `target` is a table
     or the id of a sink; `columns` are the target's that the values fill; `rows`, `assignments` and `condition` are the
-    bound parts of statements that are no query, `branches` those of a MERGE."""
+    bound parts of statements that are no query, `branches` those of a MERGE; `explained` is the plan of what an EXPLAIN
+    is about."""
 
     statement: Statement
     index: int
@@ -40,6 +41,7 @@ class Planned:
     message_key: tuple[str, ...] = ()
     branches: tuple[MergeBranch, ...] = ()
     conflict: OnConflict | None = None
+    explained: Plan | None = None
 
     @property
     def drivers(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from millpond.plan.model import (
     FlowPlan,
     OneShot,
     Plan,
+    SinkPlan,
     SourcePlan,
     Step,
     StepKind,
@@ -30,7 +31,7 @@ from millpond.schema import Schema, type_name
 ORIGINS = {
     TableKind.DECLARED: "by statements",
     TableKind.LOADED: "loaded from {source}{watch}",
-    TableKind.AGGREGATE: "kept up to date by the flow {flow}",
+    TableKind.AGGREGATE: "kept up to date by {flow}",
     TableKind.VIEW: "a view, refreshed {refresh}",
     TableKind.HIDDEN: "loaded from {source}{watch}, for the statements that read it",
     TableKind.SYSTEM: "by Millpond: records and rows that were refused",
@@ -65,13 +66,16 @@ MISSING_TABLE = {
     "nulls": "NULLs take the place of its columns",
     "default": "defaults take the place of its columns",
 }
+# Where a statement stands in the file.
+_WHERE = re.compile(r"  \(line \d+\)$")
 # What the columns of joined rows start with.
 OF_JOINS = re.compile(r"^([lr]_)+")
 
 
 def explain_text(plan: Plan) -> str:
     """The plan for people: what is read, kept, driven and written, and why."""
-    sections = (
+    return _text(
+        plan,
         ("Sources", [_source_line(s) for s in plan.sources]),
         ("Tables, in the order in which they are made", [line for t in plan.tables for line in _table_lines(t, plan)]),
         ("First, once", [_shot_line(s, plan) for s in plan.one_shots if not s.late]),
@@ -81,11 +85,36 @@ def explain_text(plan: Plan) -> str:
             [line for c in plan.changes for line in _changes_lines(c, plan)],
         ),
         ("After the flows have caught up", [_shot_line(s, plan) for s in plan.one_shots if s.late]),
-        ("Sinks", [f"{s.spec.shown}  {s.type}, {s.guarantee}" for s in plan.sinks]),
+        ("Sinks", [_sink_line(s) for s in plan.sinks]),
         ("To know", [line for p in plan.problems for line in str(p).splitlines()]),
     )
+
+
+def explain_statement(plan: Plan) -> str:
+    """The plan of one statement, as EXPLAIN prints it: what it does, and what it names."""
+    return _text(
+        plan,
+        ("Statement", [line for s in plan.one_shots for line in _only_lines(s)]),
+        ("Flow", [_WHERE.sub("", line) for f in plan.flows for line in _flow_lines(f, plan)]),
+        ("Driven by changes", [_WHERE.sub("", line) for c in plan.changes for line in _changes_lines(c, plan)]),
+        ("Tables", [line for t in plan.tables for line in _table_lines(t, plan)]),
+        ("Sources", [_source_line(s) for s in plan.sources]),
+        ("Sinks", [_sink_line(s) for s in plan.sinks if s.type != "terminal"]),
+    )
+
+
+def _text(plan: Plan, *sections: tuple[str, list[str]]) -> str:
     parts = [f"{title}\n" + "\n".join(f"  {line}" for line in lines) for title, lines in sections if lines]
     return "\n\n".join([f"Plan of {plan.name}", *parts])
+
+
+def _only_lines(shot: OneShot) -> Iterator[str]:
+    yield f"{type(shot.statement).__name__.upper()} over tables"
+    yield from (f"  {_access(access)}" for access in shot.reads)
+
+
+def _sink_line(sink: SinkPlan) -> str:
+    return f"{sink.spec.shown}  {sink.type}, {sink.guarantee}"
 
 
 def _source_line(source: SourcePlan) -> str:
@@ -132,7 +161,8 @@ def _storage(table: TablePlan) -> Iterator[str]:
 
 def _origin(table: TablePlan, plan: Plan) -> str:
     source = plan.source(table.source).spec.shown if table.source else ""
-    flow = next((f.name for f in plan.flows for s in f.steps if s.target == table.name), "")
+    names = (f"the flow {f.name}" for f in plan.flows for s in f.steps if s.target == table.name)
+    flow = next(names, "a flow of the app")
     watch = ", compared again whenever it changes" if table.watch else ", compared at each start"
     return ORIGINS[table.kind].format(source=source, watch=watch, flow=flow, refresh=table.refresh)
 

@@ -218,7 +218,7 @@ class OneShot:
     `repeat`: at each start; `early`: a DROP that stands before the CREATE of the same name, run before tables are made.
     `query`, bound, for INSERT ... SELECT over tables and bare SELECT. `columns` are the target's that a query or
     `rows` fill; `assignments` and `condition`, bound, are those of UPDATE and DELETE without a source; `branches` are
-    those of a MERGE."""
+    those of a MERGE; `explained` is the plan of the statement in an EXPLAIN."""
 
     id: str
     statement: Statement
@@ -236,6 +236,7 @@ class OneShot:
     condition: exp.Expression | None = None
     branches: tuple[MergeBranch, ...] = ()
     conflict: OnConflict | None = None
+    explained: Plan | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

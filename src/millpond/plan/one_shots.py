@@ -65,4 +65,5 @@ def _one_shot(item: Planned, occurrence: int, transaction: int | None, created: 
         item.condition,
         item.branches,
         item.conflict,
+        item.explained,
     )

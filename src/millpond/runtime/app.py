@@ -42,7 +42,7 @@ from millpond.runtime.keeping.state import state_of
 from millpond.runtime.loading.columns_found import recalled
 from millpond.runtime.loading.feeding import Feeder, receivers_of
 from millpond.runtime.planning import AppText
-from millpond.runtime.queries import Queries, as_stored, bind_against, the_query
+from millpond.runtime.queries import Queries, bind_against, explain_beside, the_query
 from millpond.runtime.replaying import Choice, Replayed, replay
 from millpond.runtime.result import Result
 from millpond.runtime.running import Running
@@ -103,6 +103,11 @@ class App:
         self._stopped = False
         # What is told while the app is not running: before the first start, and after the last stop.
         self._idle = AppProgress(self.plan.name, "starting", 0.0)
+
+    def _planned_with(self, running: Running, more: str) -> Plan:
+        """The plan of the app with more statements at its end, and the columns that were found while it runs."""
+        found = {s.id: Found(s.columns) for s in running.plan.sources if s.columns is not None}
+        return self._text.followed_by(more).plan(variables=self._given, settings=self._settings, found=found)
 
     def _planner(self, text: AppText, variables: Mapping[str, str]) -> Replan:
         make = partial(text.plan, variables=variables, settings=self._settings)
@@ -298,11 +303,10 @@ class App:
         if len(asked) == 1 and isinstance(asked[0], Show | Describe):
             return Result(ask(asked[0], self.plan, store, running.progress()))
         running.require_made(asked)
+        if len(asked) == 1 and isinstance(asked[0], Explain):
+            return Result(explain_beside(asked[0], running.plan, store, partial(self._planned_with, running)))
         plan = bind_against(store, sql, self.plan.settings, variables=self._variables)
         shot = the_query(plan)
-        if isinstance(shot.statement, Explain):
-            explained = as_stored(bind_against(store, shot.statement.statement.text, self.plan.settings), store)
-            return Result(ask(shot.statement, explained, store, running.progress()))
         assert shot.query is not None
         with self._lock:
             if self._queries is None:

@@ -16,6 +16,7 @@ from millpond.relational.memory import Memory
 from millpond.runtime.changing.changes import RUNNERS as CHANGES
 from millpond.runtime.changing.changes import change
 from millpond.runtime.context import Context
+from millpond.runtime.figures.asking import explained
 from millpond.runtime.flows.batch_run import Output
 from millpond.runtime.flows.staging import stage
 from millpond.runtime.flows.work import Work
@@ -41,7 +42,7 @@ from millpond.sql.statements import (
 
 
 class OneShots:
-    """Runs the one-shot statements of a plan; `answer` is asked for SHOW, DESCRIBE and EXPLAIN."""
+    """Runs the one-shot statements of a plan; `answer` is asked for SHOW and DESCRIBE."""
 
     def __init__(self, context: Context, views: Views, answer: Callable[[Statement], pa.Table]) -> None:
         self._context = context
@@ -145,8 +146,10 @@ class OneShots:
     def _write(self, work: Work, shot: OneShot, published: list[tuple[str, dict[str, object]]]) -> None:
         """A query over tables, or an answer about them, into a sink."""
         assert shot.sink is not None
-        if isinstance(shot.statement, Show | Describe | Explain):
-            rows: Relation = self._answer(shot.statement)
+        if isinstance(shot.statement, Explain):
+            rows: Relation = explained(shot)
+        elif isinstance(shot.statement, Show | Describe):
+            rows = self._answer(shot.statement)
         else:
             assert shot.query is not None
             rows = work.result(shot.query)

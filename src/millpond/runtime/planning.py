@@ -30,6 +30,10 @@ class AppText:
         """MP110 when the file cannot be read."""
         return cls(read_sql(path), str(path), path.stem, path.resolve().parent)
 
+    def followed_by(self, more: str) -> AppText:
+        """The same with more statements at its end, where the last semicolon may be missing."""
+        return replace(self, text=f"{self.text}\n;\n{more}")
+
     def plan(
         self,
         *,
@@ -87,9 +91,12 @@ def plan_text(
     )
 
 
+QUERY = "<query>"
+
+
 def without_lines(plan: Plan, lines: int) -> Plan:
-    """A plan whose first lines are ours, not the user's: places are counted from after them, and what is wrong with
-    those lines was told when the tables were made."""
+    """A plan whose first lines are not the query's: places are counted from after them, and what is wrong with those
+    lines was reported when the tables were made."""
     own = [p for p in plan.problems if p.place is None or p.place.line > lines]
     problems = tuple(p if p.place is None else replace(p, place=_moved(p.place, lines)) for p in own)
     return replace(plan, problems=problems, one_shots=tuple(_moved_shot(s, lines) for s in plan.one_shots))
@@ -101,7 +108,7 @@ def _moved_shot(shot: OneShot, lines: int) -> OneShot:
 
 
 def _moved(place: Place, lines: int) -> Place:
-    return replace(place, line=place.line - lines)
+    return replace(place, file=QUERY, line=place.line - lines)
 
 
 def read_sql(path: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,8 @@ from millpond.relational.answer import answered
 from millpond.relational.memory import Memory
 from millpond.relational.sources import Lookable
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
-from millpond.runtime.planning import plan_text, without_lines
+from millpond.runtime.figures.asking import explained
+from millpond.runtime.planning import QUERY, plan_text, without_lines
 from millpond.runtime.spark.access import Views
 from millpond.runtime.spark.errors import too_far, translate
 from millpond.runtime.spark.relations import spark_text, tables_of
@@ -39,25 +40,40 @@ def bind_against(
 ) -> Plan:
     """The plan of a text whose relations are the tables of a store, but for one that it may make anew; raises for the
     mistakes in it."""
-    declared = declarations(store, without)
+    declared = declarations(store, (without,))
     plan = without_lines(
-        plan_text(declared + sql, file="<query>", settings=settings, variables=variables), declared.count("\n")
+        plan_text(declared + sql, file=QUERY, settings=settings, variables=variables), declared.count("\n")
     )
     if plan.errors:
         raise InputError.of(plan.errors)
     return plan
 
 
-def as_stored(plan: Plan, store: Store) -> Plan:
-    """A plan of `bind_against` with its tables as the store has them: backend, options and indexes too."""
+def explain_beside(asked: Explain, app: Plan, store: Store, plan_with: Callable[[str], Plan]) -> pa.Table:
+    """The answer to an EXPLAIN of a statement that could stand in the app's file, which `plan_with` plans with more at
+    its end; tables that were made outside of the file are known too. Raises for the mistakes in the statement."""
+    others = declarations(store, (table.name for table in app.tables))
+    plan = plan_with(others + asked.code)
+    shot = plan.one_shots[-1]
+    found = without_lines(plan, shot.place.line - 1)
+    if found.errors:
+        raise InputError.of(found.errors)
+    return explained(shot)
+
+
+def as_stored(shot: OneShot, store: Store) -> OneShot:
+    """An EXPLAIN of `bind_against` with its tables as the store has them: backend, options and indexes too."""
+    assert shot.explained is not None
     names = {name.lower() for name in store.names()}
-    tables = [replace(t, spec=store.table(t.name).spec) if t.name.lower() in names else t for t in plan.tables]
-    return replace(plan, tables=tuple(tables))
+    found = shot.explained.tables
+    tables = [replace(t, spec=store.table(t.name).spec) if t.name.lower() in names else t for t in found]
+    return replace(shot, explained=replace(shot.explained, tables=tuple(tables)))
 
 
-def declarations(store: Store, without: str = "") -> str:
-    """One line of DDL for each table that a user may read."""
-    tables = [store.table(name) for name in store.names() if name not in (DEAD_LETTERS, without)]
+def declarations(store: Store, without: Iterable[str] = ()) -> str:
+    """One line of DDL for each table that a user may read, but for some."""
+    left_out = {DEAD_LETTERS, *(name.lower() for name in without)}
+    tables = [store.table(name) for name in store.names() if name.lower() not in left_out]
     return "".join(f"{_declaration(t.name, t.schema)};\n" for t in tables if not t.spec.hidden)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,15 +12,16 @@ from pyspark.sql import SparkSession
 from millpond.errors import InputError
 from millpond.plan.model import Plan
 from millpond.runtime.context import Context
-from millpond.runtime.figures.asking import ask
+from millpond.runtime.figures.asking import ask, explained
 from millpond.runtime.figures.last import with_last_known
 from millpond.runtime.figures.reporting import progress_of
 from millpond.runtime.keeping.state import StateFolder, open_existing
-from millpond.runtime.planning import plan_file
-from millpond.runtime.queries import Queries, bind_against, the_query
+from millpond.runtime.planning import QUERY, AppText, plan_file
+from millpond.runtime.queries import Queries, as_stored, bind_against, explain_beside, the_query
 from millpond.runtime.spark.access import Exchange, Views
 from millpond.runtime.spark.evaluate import spark_fallback
 from millpond.runtime.spark.session import build_session, end_session
+from millpond.sql.parser import parse_script
 from millpond.sql.statements import Describe, Explain, Show
 from millpond.tables.store import open_store
 
@@ -37,10 +39,15 @@ def query_state(
     try:
         store = open_store(folder.store, fallback=spark_fallback(session))
         try:
+            asked = parse_script(sql, file=QUERY).statements
+            if app is not None and len(asked) == 1 and isinstance(asked[0], Explain):
+                return explain_beside(asked[0], app, store, partial(_with_more, app_file, variables))
             plan = bind_against(store, sql, app.settings if app else None)
             shot = the_query(plan)
             exchange = Exchange(folder.exchange)
-            if isinstance(shot.statement, Show | Describe | Explain):
+            if isinstance(shot.statement, Explain):
+                return explained(as_stored(shot, store))
+            if isinstance(shot.statement, Show | Describe):
                 context = Context(app or plan, store, folder, exchange, session)
                 progress = with_last_known(progress_of(context, "stopped", 0.0, (), ()), store)
                 return ask(shot.statement, app or plan, store, progress)
@@ -58,6 +65,11 @@ def _app_plan(app_file: Path, variables: Mapping[str, str] | None) -> Plan:
     if plan.errors:
         raise InputError.of(plan.errors)
     return plan
+
+
+def _with_more(app_file: Path | None, variables: Mapping[str, str] | None, more: str) -> Plan:
+    assert app_file is not None
+    return AppText.of_file(app_file).followed_by(more).plan(variables=variables)
 
 
 class _LazySession:

@@ -1,4 +1,4 @@
-"""SHOW, DESCRIBE and EXPLAIN: an app's own figures as rows."""
+"""SHOW, DESCRIBE and EXPLAIN: an app's own figures and plans as rows."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ from millpond.contracts.source import without_identity
 from millpond.contracts.table import Store, Table
 from millpond.errors import BindError
 from millpond.options import Option
-from millpond.plan.explain import explain_text
-from millpond.plan.model import Plan, StreamPlan
+from millpond.plan.explain import explain_statement
+from millpond.plan.model import OneShot, Plan, StreamPlan
 from millpond.plan.ownership import TABLE_OPTIONS
 from millpond.runtime.figures.progress import AppProgress, FlowProgress, SourceProgress, TableProgress
 from millpond.schema import TIMESTAMP, type_name
 from millpond.settings import SETTINGS
-from millpond.sql.statements import Describe, Explain, Show, Statement
+from millpond.sql.statements import Describe, Show, Statement
 from millpond.suggest import did_you_mean
 
 
 def ask(statement: Statement, plan: Plan, store: Store, progress: AppProgress) -> pa.Table:
-    """The answer to a SHOW, DESCRIBE or EXPLAIN."""
+    """The answer to a SHOW or DESCRIBE."""
     if isinstance(statement, Show):
         return _show(statement, plan, progress)
-    if isinstance(statement, Describe):
-        return _describe(statement, store, plan)
-    assert isinstance(statement, Explain)
-    return pa.table({"plan": explain_text(plan).splitlines()})
+    assert isinstance(statement, Describe)
+    return _describe(statement, store, plan)
+
+
+def explained(shot: OneShot) -> pa.Table:
+    """The answer to an EXPLAIN: the plan of its statement, line by line."""
+    assert shot.explained is not None
+    return pa.table({"plan": explain_statement(shot.explained).splitlines()})
 
 
 def _show(statement: Show, plan: Plan, progress: AppProgress) -> pa.Table:
