@@ -25,7 +25,7 @@ def assemble(name: str, statements: tuple[Statement, ...], context: Context) -> 
     transactions = {context.index(s): b.number for b in blocks for s in b.statements}
     created = {s.name.key: context.index(s) for s in statements if isinstance(s, CreateStream | CreateTable)}
     one_shots = make_one_shots(planned, transactions, created)
-    changes = make_changes(planned)
+    changes = make_changes(planned, context)
     steps = [*(s for f in flows for s in f.steps), *(c.step for c in changes)]
     tables = (*_used_hidden(steps, one_shots, context), *context.tables.values())
     plan = Plan(

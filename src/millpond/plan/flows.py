@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from millpond.plan.access import access_of, choose_access, without_hints
+from millpond.plan.access import Ways, access_of, choose_access, without_hints
 from millpond.plan.context import Context, Planned
 from millpond.plan.groups import groups_of
 from millpond.plan.hidden import following_step
@@ -16,6 +16,7 @@ from millpond.plan.model import AWAITING, ChangesPlan, FlowPlan, Step, StepKind,
 from millpond.plan.sources import short_hash
 from millpond.plan.stream_joins import handing_over, join_id, split_join
 from millpond.schema import Schema
+from millpond.sql.statements import CreateIndex
 
 # How the driver of CHANGES(table) is called.
 CHANGES = "changes("
@@ -89,15 +90,25 @@ def _hand_over(flows: dict[tuple[str, ...], FlowPlan], joins: list[FlowPlan], co
             else:
                 held = flows.get((source,)) or _flow((source,), [], context)
                 flows[(source,)] = replace(held, steps=(*held.steps, step))
-    keys = {name: table.spec.schema.key for name, table in (context.hidden | context.tables).items()}
-    joins[:] = [_reading(join, keys) for join in joins]
-    flows.update({drivers: _reading(flow, keys) for drivers, flow in flows.items()})
+    ways = ways_of(context)
+    joins[:] = [_reading(join, ways) for join in joins]
+    flows.update({drivers: _reading(flow, ways) for drivers, flow in flows.items()})
 
 
-def _reading(flow: FlowPlan, keys: Mapping[str, tuple[str, ...]]) -> FlowPlan:
+def ways_of(context: Context) -> Ways:
+    """By which columns the tables of a file can be looked up."""
+    added: dict[str, tuple[tuple[str, ...], ...]] = {}
+    for item in context.planned:
+        if isinstance(item.statement, CreateIndex):
+            name, columns = item.statement.table.key, tuple(column.text for column in item.statement.columns)
+            added[name] = (*added.get(name, ()), columns)
+    return Ways.of((context.hidden | context.tables).values(), added)
+
+
+def _reading(flow: FlowPlan, ways: Ways) -> FlowPlan:
     """A flow whose steps say what they read themselves, where a statement was taken apart."""
     steps = (
-        replace(s, reads=access_of(s.query, s.reads, keys)) if flow.join or s.kind is StepKind.RELAY else s
+        replace(s, reads=access_of(s.query, s.reads, ways)) if flow.join or s.kind is StepKind.RELAY else s
         for s in flow.steps
     )
     return replace(flow, steps=tuple(steps))
@@ -145,24 +156,25 @@ def _tells_changes(item: Planned) -> bool:
     return len(item.drivers) == 1 and item.drivers[0].startswith(CHANGES)
 
 
-def make_changes(planned: Iterable[Planned]) -> tuple[ChangesPlan, ...]:
+def make_changes(planned: Iterable[Planned], context: Context) -> tuple[ChangesPlan, ...]:
     """The statements that the changes of one table drive."""
     items = [item for item in planned if item.kind is not None and _tells_changes(item)]
-    made = []
+    made, ways = [], ways_of(context)
     for item in items:
         number = _occurrence(item, items)
         table = item.drivers[0].removeprefix(CHANGES).removesuffix(")")
-        made.append(ChangesPlan(f"{short_hash(plain_text(item.statement))}-{number}", table, _step(item, number)))
+        id_ = f"{short_hash(plain_text(item.statement))}-{number}"
+        made.append(ChangesPlan(id_, table, _step(item, number, ways)))
     return tuple(made)
 
 
 def _flow(drivers: tuple[str, ...], items: list[Planned], context: Context) -> FlowPlan:
-    sources = context.behind(drivers)
+    sources, ways = context.behind(drivers), ways_of(context)
     return FlowPlan(
         "__".join(drivers),
         " + ".join(_name(driver, context) for driver in drivers),
         sources[0],
-        tuple(_step(item, _occurrence(item, items)) for item in items),
+        tuple(_step(item, _occurrence(item, items), ways) for item in items),
         context.watermarks.get(drivers[0]),
         context.options_for(drivers, {}),
         sources[1:],
@@ -184,7 +196,7 @@ def _occurrence(item: Planned, items: list[Planned]) -> int:
     return [i.index for i in items if plain_text(i.statement) == plain_text(item.statement)].index(item.index) + 1
 
 
-def _step(item: Planned, occurrence: int) -> Step:
+def _step(item: Planned, occurrence: int, ways: Ways) -> Step:
     assert item.bound is not None
     assert item.kind is not None
     waits = waits_of(item.bound.query)
@@ -196,7 +208,7 @@ def _step(item: Planned, occurrence: int) -> Step:
         without_hints(item.bound.query),
         item.bound.schema or Schema(()),
         item.columns,
-        choose_access(item.bound),
+        choose_access(item.bound, ways),
         item.aggregate,
         item.options,
         item.statement,

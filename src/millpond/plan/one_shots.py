@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from millpond.plan.access import choose_access, without_hints
+from millpond.plan.access import Ways, choose_access, without_hints
 from millpond.plan.context import Planned
 from millpond.plan.model import OneShot, StepKind
 from millpond.plan.sources import short_hash
@@ -56,7 +56,7 @@ def _one_shot(item: Planned, occurrence: int, transaction: int | None, created: 
         into_sink,
         asking or isinstance(statement, Select),
         without_hints(item.bound.query) if item.bound else None,
-        choose_access(item.bound) if item.bound else (),
+        choose_access(item.bound, Ways()) if item.bound else (),
         item.target if into_sink else None,
         isinstance(statement, Drop) and created.get(statement.name.key, -1) > item.index,
         item.columns,

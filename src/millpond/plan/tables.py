@@ -13,7 +13,7 @@ from millpond.contracts.source import IDENTITY
 from millpond.contracts.table import BackendPlugin, TableSpec
 from millpond.errors import MillpondError
 from millpond.options import complete
-from millpond.plan.access import choose_access, without_hints
+from millpond.plan.access import Ways, choose_access, without_hints
 from millpond.plan.aggregates import plan_aggregate
 from millpond.plan.binder import Binder
 from millpond.plan.bound import BoundQuery
@@ -234,7 +234,7 @@ def _kept_by_tables(
         plan = replace(plan, source=source.source, query=query, watch=source.watch)
     else:
         plan = _plan(statement, TableKind.VIEW, schema, clauses, context, null_keys)
-        reads = choose_access(bound)
+        reads = choose_access(bound, Ways())
         follow = plan_refresh(bound, schema.key)
         refresh = follow.text(bound.tables)
         plan = replace(plan, query=without_hints(bound.query), reads=reads, refresh=refresh, follow=follow)

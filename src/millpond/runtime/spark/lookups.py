@@ -11,9 +11,12 @@ from sqlglot import exp
 from millpond.contracts.table import ReadTable, Store, WriteTable
 from millpond.expressions.compile import NotCompilable, compile_expression
 from millpond.plan.lookups import Lookup, find_lookups
-from millpond.plan.model import Access, AccessKind
+from millpond.plan.model import BATCH, Access, AccessKind
+from millpond.relational.answer import answered
+from millpond.relational.memory import Memory
 from millpond.runtime.flows.batch import Batch
 from millpond.runtime.spark.access import Views, arrow_frame
+from millpond.runtime.spark.relations import spark_text
 from millpond.schema import Schema
 from millpond.sql.spark import render
 
@@ -22,6 +25,9 @@ ROWS_WHOLE_MAX = 5_000
 # A batch that stays in Spark is asked for its keys by a job of its own, which pays for tables this much larger.
 LARGE_BATCH_FACTOR = 4
 LOOKED_UP = "__lookup_{}__"
+# Keys of a batch on the driver that only Spark can find need a query of its own, which pays for tables of this size.
+ROWS_ASKED_MIN = 100_000
+KEYS = "__keys__"
 
 
 class Lookups:
@@ -71,7 +77,7 @@ class Lookups:
         names = [table.schema[name].name for name in columns]
         if any(pa.types.is_nested(table.schema[name].type) for name in names):
             return None
-        keys = self._batch_keys([lookup.keys[lookup.columns.index(name)] for name in columns])
+        keys = self._keys_of(lookup, columns, table)
         if keys is None or [f.type for f in keys.schema] != [table.schema[name].type for name in names]:
             return None
         return table.lookup(keys.rename_columns(names), by=names)
@@ -80,6 +86,28 @@ class Lookups:
         if self._batch.local is not None:
             return len(table) > ROWS_WHOLE_MAX
         return len(table) > self._batch.rows * LARGE_BATCH_FACTOR
+
+    def _keys_of(self, lookup: Lookup, columns: tuple[str, ...], table: ReadTable) -> pa.Table | None:
+        """The distinct values that some columns of the table are looked up by."""
+        places = [lookup.columns.index(name) for name in columns]
+        if lookup.source is None:
+            return self._batch_keys([lookup.keys[place] for place in places])
+        source = lookup.source.copy()
+        source.set("expressions", [lookup.source.expressions[place].copy() for place in places])
+        text = (render(source),)
+        if text not in self._keys:
+            self._keys[text] = self._derived_keys(source, len(table))
+        return self._keys[text]
+
+    def _derived_keys(self, source: exp.Select, rows: int) -> pa.Table | None:
+        """The same where a derived stream or a lateral view makes them; None where finding them costs more than it
+        saves."""
+        if self._batch.local is not None:
+            found = answered(source, {BATCH: self._batch.local}, Memory())
+            if found is not None or rows < ROWS_ASKED_MIN:
+                return found
+        view = self._views.frame(KEYS, self._views.in_spark(self._batch.relation))
+        return self._views.session.sql(spark_text(source, {BATCH: view})).toArrow()
 
     def _batch_keys(self, expressions: list[exp.Expr]) -> pa.Table | None:
         """The distinct values of some expressions over the batch; None where only Spark could tell."""
