@@ -51,3 +51,42 @@ def test_a_key_is_known_before_the_columns_are() -> None:
     joined = "SELECT o.*, u.* FROM orders o JOIN users u ON u.user_id = o.user_id;"
     plan = plan_of(f"CREATE STREAM orders FROM kafka://orders; {kept} {joined}")
     assert "user_id is its key: only rows of the batch's keys are read" in explain_text(plan)
+
+
+IN_FORCE = """
+CREATE STREAM clicks (page STRING, n INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL 90 SECONDS)
+  FROM 'file://./clicks.jsonl' WITH ('max.rows.per.batch' = '5000', 'on.bad.record' = 'skip', 'idle.timeout' = '30s');
+CREATE TABLE per_minute AS SELECT page, window_start, SUM(n) AS n, MAX_BY(n, ts) AS last FROM clicks
+  GROUP BY page, TUMBLING(ts, INTERVAL 1 MINUTE) WITH ('late.rows' = 'update', 'retention' = '2h');
+CREATE TABLE counted AS SELECT page, window_start, COUNT(*) AS c FROM clicks
+  GROUP BY page, TUMBLING(ts, INTERVAL 1 HOUR);
+INSERT INTO 'file://./out' SELECT page, 1 / n AS x FROM clicks WITH ('on.error' = 'dead-letter');
+CREATE TABLE ranked AS SELECT page, n, LAG(n) OVER (ORDER BY page) AS before, ROW_NUMBER() OVER (ORDER BY n) AS place
+  FROM per_minute;
+"""
+
+
+def test_options_in_force_are_shown() -> None:
+    plan = plan_of(IN_FORCE)
+    assert [str(p) for p in plan.errors] == []
+    lines = explain_text(plan).splitlines()
+    for line in (
+        "  clicks  file://./clicks.jsonl, watermark on ts, 90 s behind, by the clock after 30 s without events",
+        "    up to 5,000 rows of clicks in a batch",
+        "    a record that cannot be read: it is skipped and counted",
+        "    a window stays for 7200 s after its end",
+        "       a row that comes after its window has closed: the window is updated",
+        "       a row that comes after its window has closed: to the dead letters",
+        "       an expression that fails on a row: the row goes to the dead letters",
+    ):
+        assert line in lines, line
+    told = json.loads(json.dumps(explain_json(plan)))
+    (flow,) = told["flows"]
+    assert (flow["watermark_delay_us"], flow["options"]["on.bad.record"]) == (90_000_000, "skip")
+    assert flow["statements"][0]["options"]["late.rows"] == "update"
+
+
+def test_types_of_window_functions_and_running_values_are_known() -> None:
+    lines = explain_text(plan_of(IN_FORCE)).splitlines()
+    assert "    columns: page STRING, n BIGINT, before BIGINT, place INT" in lines
+    assert "    columns: page STRING, window_start TIMESTAMP, n BIGINT, last INT" in lines

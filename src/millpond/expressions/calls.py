@@ -27,8 +27,15 @@ def read(expr: exp.Expression) -> Term:
             return form(expr)
         return _named(expr.name.lower(), _all(expr.expressions), expr)
     if isinstance(expr, exp.Func):
-        return Call(UNKNOWN + expr.sql_name().lower(), (), expr)
+        return Call(UNKNOWN + expr.sql_name().lower(), _written(expr), expr)
     return unknown(expr)
+
+
+def _written(expr: exp.Expression) -> tuple[Term, ...]:
+    """The arguments of a call that is only typed here, in the order of the node."""
+    values = (expr.args.get(name) for name in expr.arg_types)
+    flat = (v for value in values for v in (value if isinstance(value, list) else [value]))
+    return tuple(read(v) for v in flat if isinstance(v, exp.Expression))
 
 
 # Calls that are a cast to the type they are named after, or to a date or timestamp without a format.
@@ -284,7 +291,16 @@ def _lambda(expr: exp.Expression) -> Term:
     return Lambda(tuple(part.name.lower() for part in expr.expressions), read(expr.this))
 
 
+def _over(expr: exp.Expression) -> Term:
+    """What stands before OVER, IGNORE NULLS or WITHIN GROUP has the type of the whole; only Spark evaluates it."""
+    inner, ordered = read(expr.this), expr.find(exp.Ordered)
+    if isinstance(expr, exp.WithinGroup) and isinstance(inner, Call) and ordered is not None:
+        inner = Call(inner.name, (read(ordered.this), *inner.arguments), inner.source)
+    return Call(f"{UNKNOWN}over", (inner,), expr)
+
+
 _SPECIAL: dict[type[exp.Expression], Callable[[exp.Expression], Term]] = {
+    **dict.fromkeys((exp.Window, exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup), _over),
     exp.Paren: lambda expr: read(expr.this),
     exp.Literal: _literal,
     exp.RawString: lambda expr: Constant(expr.name, STRING),

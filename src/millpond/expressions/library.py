@@ -12,6 +12,7 @@ from millpond.expressions import (
     calendars,
     comparisons,
     conditionals,
+    group_functions,
     hashes,
     json_values,
     maps,
@@ -25,7 +26,7 @@ from millpond.expressions import (
 from millpond.expressions.call_names import ALIASES, WRITTEN_OTHERWISE
 from millpond.expressions.coercion import BIGINT, BINARY, BOOLEAN, DOUBLE, INT, STRING
 from millpond.expressions.lambdas import LAMBDAS
-from millpond.expressions.rules import Operands, Signature, avg_rule, first_type_rule, list_of_rule, sum_rule
+from millpond.expressions.rules import Operands, Signature, first_type_rule
 from millpond.expressions.signatures import Function, Functions, named, returns
 from millpond.expressions.terms import Call
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ
@@ -43,17 +44,6 @@ TOPICS: dict[str, Functions] = {
     "Lambdas": {},
     "JSON": json_values.FUNCTIONS,
     "Bytes and hashes": hashes.FUNCTIONS,
-}
-
-_AGGREGATES: Functions = {
-    **named(returns(BIGINT), "count", "count_if", "approx_count_distinct", "?approx_distinct", "?count_if"),
-    "sum": Function(sum_rule),
-    "avg": Function(avg_rule),
-    **named(Function(first_type_rule), "min", "max", "any_value", "first", "last", "distinct", "?median"),
-    **named(returns(DOUBLE), "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "?corr", "?median"),
-    **named(Function(list_of_rule), "collect_list", "collect_set"),
-    **named(returns(BIGINT), "?row_number", "row_number", "rank", "?rank", "dense_rank", "?dense_rank"),
-    **named(returns(BOOLEAN), "?logical_and", "?logical_or", "bool_and", "bool_or"),
 }
 
 _DOUBLES = """
@@ -92,7 +82,7 @@ _BY_SPARK: Functions = {
 
 FUNCTIONS: Functions = {
     **_BY_SPARK,
-    **_AGGREGATES,
+    **group_functions.FUNCTIONS,
     **{name: function for topic in TOPICS.values() for name, function in topic.items()},
 }
 

@@ -74,15 +74,15 @@ def _chosen(name: str, wish: AccessKind | None, ways: Ways, query: exp.Query) ->
         reason = "asked for by the hint LOOKUP" if way else f"LOOKUP was asked for, but {_why_whole(name, columns)}"
         return Access(name, AccessKind.LOOKUP if way else AccessKind.SNAPSHOT, reason, True)
     if way is not None:
-        reason = f"{', '.join(way[1])} is {way[0]}: only rows of the batch's keys are read (all of them while it is small)"
+        reason = (
+            f"{', '.join(way[1])} is {way[0]}: only rows of the batch's keys are read (all of them while it is small)"
+        )
         return Access(name, AccessKind.LOOKUP, reason)
     tied = {column.lower() for table, column in find_ties(query) if table.name.lower() == name.lower()}
     way = ways.among(name, tied)
     if way is not None:
-        reason = (
-            f"{', '.join(way[1])} is {way[0]}, and equals columns of joined tables: only the rows that are met are read "
-            "on the driver; Spark reads it whole, once per version"
-        )
+        known = f"{', '.join(way[1])} is {way[0]}, and equals columns of joined tables"
+        reason = f"{known}: on the driver only the rows that are met are read; Spark reads it whole, once per version"
         return Access(name, AccessKind.LOOKUP, reason)
     return Access(name, AccessKind.SNAPSHOT, f"read whole, once per version: {_why_whole(name, columns | tied)}")
 

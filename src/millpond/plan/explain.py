@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from millpond import registry
 from millpond.contracts.source import without_identity
+from millpond.options import find_option
 from millpond.plan.aggregate_model import AggregatePlan
 from millpond.plan.change_model import ChangeGroup
 from millpond.plan.flows import INTO_TABLES
@@ -66,6 +68,11 @@ MISSING_TABLE = {
     "nulls": "NULLs take the place of its columns",
     "default": "defaults take the place of its columns",
 }
+# What 'on.bad.record', 'late.rows' and 'on.error' come to; what is usual and goes without saying is left out.
+BAD_RECORDS = {"skip": "it is skipped and counted", "fail": "the flow fails"}
+LATE_ROWS = {"dead-letter": "to the dead letters", "drop": "dropped", "update": "the window is updated"}
+FAILING_ROWS = {"dead-letter": "the row goes to the dead letters", "stop-app": "the app stops"}
+BATCH_ROWS = "max.rows.per.batch"
 # Where a statement stands in the file.
 _WHERE = re.compile(r"  \(line \d+\)$")
 # What the columns of joined rows start with.
@@ -157,6 +164,9 @@ def _storage(table: TablePlan) -> Iterator[str]:
         yield f"read by key through a cache of {rows}{age}"
     if values.get("durable") is False:
         yield "empty after a restart"
+    retention_us = table.options.get("retention")
+    if retention_us is not None:
+        yield f"a window stays for {retention_us / 1_000_000:g} s after its end"
 
 
 def _origin(table: TablePlan, plan: Plan) -> str:
@@ -172,8 +182,8 @@ def _access(access: Access) -> str:
 
 
 def _flow_lines(flow: FlowPlan, plan: Plan) -> Iterator[str]:
-    watermark = f", watermark on {_own_name(flow)}" if flow.watermark else ""
-    yield f"{flow.name}  {_driver(flow, plan)}{watermark}"
+    yield f"{flow.name}  {_driver(flow, plan)}{_watermark(flow)}"
+    yield from (f"  {line}" for line in _pace(flow, plan))
     if flow.join is not None:
         times = [_time(side, plan) for side in (flow.join.left, flow.join.right)]
         told = f"by watermarks on {times[0]} and {times[1]}" if all(times) else "nothing: there is no time bound"
@@ -184,7 +194,7 @@ def _flow_lines(flow: FlowPlan, plan: Plan) -> Iterator[str]:
             yield from (f"     {line}" for line in _merging(step.aggregate))
         if step.condition is not None:
             yield f"     {_matching(step, plan)}"
-        yield from (f"     {line}" for line in _missing(step))
+        yield from (f"     {line}" for line in (*_trouble(step), *_missing(step)))
         yield from (f"     {_access(a)}" for a in step.reads)
     yield from (f"  {line}" for group in flow.groups for line in _group_lines(group, flow))
 
@@ -199,6 +209,35 @@ def _group_lines(group: ChangeGroup, flow: FlowPlan) -> Iterator[str]:
         if writer.action is None:
             events = "one event at a time" if writer.one_by_one else "in runs of events"
             yield f"  {numbers[writer.index]} {events}: {writer.reason}"
+
+
+def _watermark(flow: FlowPlan) -> str:
+    if flow.watermark is None:
+        return ""
+    idle_us = flow.options.get("idle.timeout")
+    goes_on = f", by the clock after {idle_us / 1_000_000:g} s without events" if idle_us is not None else ""
+    return f", watermark on {_own_name(flow)}, {flow.watermark.delay_us / 1_000_000:g} s behind{goes_on}"
+
+
+def _pace(flow: FlowPlan, plan: Plan) -> Iterator[str]:
+    """How a flow takes its events, where that is not as usual."""
+    for source in (s for s in plan.sources if s.id in (flow.source, *flow.joined)):
+        given = source.spec.values.get(BATCH_ROWS)
+        option = find_option(BATCH_ROWS, registry.find("source", source.type).options)
+        if option is not None and given is not None and given != option.stand_in({}):
+            yield f"up to {given:,} rows of {source.name} in a batch"
+    bad = flow.options.get("on.bad.record")
+    if bad in BAD_RECORDS:
+        yield f"a record that cannot be read: {BAD_RECORDS[bad]}"
+
+
+def _trouble(step: Step) -> Iterator[str]:
+    """What becomes of late rows, and of rows that an expression fails on."""
+    late, failing = step.options.get("late.rows"), step.options.get("on.error")
+    if step.aggregate is not None and step.aggregate.window is not None and late in LATE_ROWS:
+        yield f"a row that comes after its window has closed: {LATE_ROWS[late]}"
+    if failing in FAILING_ROWS:
+        yield f"an expression that fails on a row: {FAILING_ROWS[failing]}"
 
 
 def _own_name(flow: FlowPlan) -> str:

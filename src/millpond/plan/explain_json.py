@@ -74,6 +74,8 @@ def _flow_json(flow: FlowPlan) -> dict[str, Any]:
         "source": flow.source,
         "joined": list(flow.joined),
         "watermark": str(flow.watermark.column) if flow.watermark else None,
+        "watermark_delay_us": flow.watermark.delay_us if flow.watermark else None,
+        "options": dict(flow.options),
         "statements": [_step_json(s) for s in flow.steps],
         "groups": [_group_json(g, flow) for g in flow.groups],
     }
@@ -104,6 +106,7 @@ def _step_json(step: Step) -> dict[str, Any]:
         "columns": _columns_json(step.schema),
         "groups": list(step.aggregate.groups) if step.aggregate else None,
         "keeps": dict(step.aggregate.texts()) if step.aggregate else None,
+        "options": dict(step.options),
         "reads": _reads_json(step.reads),
     }
 

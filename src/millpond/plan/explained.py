@@ -51,8 +51,10 @@ def _only_named(plan: Plan, targets: set[str]) -> Plan:
 
 def _reads(plan: Plan) -> list[Access]:
     steps = [*(step for flow in plan.flows for step in flow.steps), *(change.step for change in plan.changes)]
-    views = [table for table in plan.tables if table.name.lower() in {step.target.lower() for step in steps}]
-    return [access for reader in (*steps, *plan.one_shots, *views) for access in reader.reads]
+    targets = {step.target.lower() for step in steps}
+    views = [table.reads for table in plan.tables if table.name.lower() in targets]
+    read = [*(step.reads for step in steps), *(shot.reads for shot in plan.one_shots), *views]
+    return [access for reads in read for access in reads]
 
 
 def _sources(flow: FlowPlan) -> tuple[str, ...]:

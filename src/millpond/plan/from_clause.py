@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millpond.plan.bound import Reading, Spot
@@ -197,11 +198,17 @@ def _values(binder: Binder, node: exp.Values, scope: Scope) -> Item:
     for row in rows:
         for value in row:
             binder.bind_inside(value, Scope())
-    first = rows[0] if rows else []
-    columns = Schema.of(Column(f"col{n}", type_of(value)) for n, value in enumerate(first, 1))
+    columns = Schema.of(Column(f"col{n}", _common([*values])) for n, values in enumerate(zip(*rows, strict=False), 1))
     alias = node.alias or f"_{len(scope.items) + 1}"
     _set_alias(node, alias)
     return Item(alias, f"'{node.alias or 'VALUES'}'", _renamed(binder, node, columns), node)
+
+
+def _common(values: list[exp.Expr]) -> pa.DataType | None:
+    """The type of a column of VALUES, where its values agree on one; a NULL fits each."""
+    types = {type_of(value) for value in values}
+    known = types - {pa.null()} if len(types) > 1 else types
+    return known.pop() if len(known) == 1 else None
 
 
 def _lateral(binder: Binder, node: exp.Lateral, scope: Scope) -> Item:

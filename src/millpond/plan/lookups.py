@@ -17,8 +17,25 @@ from millpond.sql.conditions import all_of
 
 # Evaluated twice, these may give two answers: once for the keys and once for the rows.
 _CHANGING = frozenset(
-    "rand randn random randstr uniform uuid shuffle monotonically_increasing_id spark_partition_id now current_timestamp "
-    "localtimestamp current_time current_date curdate unix_timestamp input_file_name".split()
+    [
+        "rand",
+        "randn",
+        "random",
+        "randstr",
+        "uniform",
+        "uuid",
+        "shuffle",
+        "monotonically_increasing_id",
+        "spark_partition_id",
+        "now",
+        "current_timestamp",
+        "localtimestamp",
+        "current_time",
+        "current_date",
+        "curdate",
+        "unix_timestamp",
+        "input_file_name",
+    ]
 )
 # Clauses after which the rows of a derived stream are more than events and what was computed of each.
 _MORE = ("group", "having", "limit", "offset", "qualify", "windows", "with_", "order", "sort", "cluster", "distribute")
@@ -28,8 +45,8 @@ _OUTER = ("RIGHT", "FULL")
 @dataclass(frozen=True)
 class Lookup:
     """One table of one FROM or JOIN: `columns` of it must equal `keys`, expressions over the batch alone, without
-    qualifiers. With `source` they are the outputs k0, k1, ... of that query over the batch: the key is made by a derived
-    stream, or by LATERAL VIEW."""
+    qualifiers. With `source` they are the outputs k0, k1, ... of that query over the batch: a derived stream or LATERAL
+    VIEW makes the key."""
 
     node: exp.Table
     columns: tuple[str, ...]

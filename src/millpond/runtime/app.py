@@ -258,7 +258,7 @@ class App:
                 if running.plan is not self.plan and self._running is running:
                     self.plan, self._queries = running.plan, None
                     if running.replan is replan:
-                        self._replan, self._given = replan, given
+                        self._replan, self._given, self._text = replan, given, text
         return difference_json(found, running.context.state.path)
 
     def drain(self, timeout: str | float = "60s") -> None:
