@@ -25,8 +25,8 @@ ROWS = 24
 TOGETHER = 50
 # Finding out that Spark fails takes a query each; the rest share queries.
 FAILURES_CHECKED = 30
-REFUSED_SHARE_MAX = 0.06
-VALUES_SHARE_MIN = 0.75
+REFUSED_SHARE_MAX = 0.08
+VALUES_SHARE_MIN = 0.7
 
 # Evaluated without compiling Java code for every query, which takes far longer than twenty rows.
 INTERPRETED = {

@@ -18,8 +18,17 @@ from millpond.expressions.kernels import Kernel, Run, Site, elementwise, on_arra
 from millpond.expressions.rules import Operands, Signature, fits
 from millpond.expressions.signatures import Function, Functions, takes
 from millpond.expressions.texts import Malformed
-from millpond.expressions.time_formats import DAYS, MONTHS, reader, writer
-from millpond.expressions.times import DAY_US, Numbers, days_plus_months, first_day, from_numbers, months_of, numbers
+from millpond.expressions.time_formats import DAYS, MONTHS, reader, slices, writer
+from millpond.expressions.times import (
+    DAY_US,
+    Numbers,
+    as_text,
+    days_plus_months,
+    first_day,
+    from_numbers,
+    months_of,
+    numbers,
+)
 from millpond.schema import TIMESTAMP
 
 SECOND_US = 1_000_000
@@ -175,14 +184,20 @@ def _as_date(days: Datum) -> Datum:
 
 
 def _formatted(site: Site) -> Run:
-    write = writer(_pattern(site))
+    pattern = _pattern(site)
+    write, cuts = writer(pattern), slices(pattern)
 
-    def run(array: pa.Array) -> pa.Array:
+    def by_rows(array: pa.Array) -> pa.Array:
         encoded = array.dictionary_encode()
         texts = [write(moment) for moment in python_values(encoded.dictionary, len(array))]
         return pa.array(texts, STRING).take(encoded.indices)
 
-    function = on_arrays(run)
+    def by_slices(array: pa.Array) -> pa.Array:
+        text = as_text(numbers(array), "us", array)
+        parts = [cut if isinstance(cut, str) else pc.utf8_slice_codeunits(text, *cut) for cut in cuts or ()]
+        return pc.binary_join_element_wise(*parts, "")
+
+    function = on_arrays(by_rows if cuts is None else by_slices)
     return lambda moment, _: function(moment)
 
 
@@ -212,17 +227,21 @@ def _read(gives: pa.DataType, *, safe: bool = False) -> Kernel:
                     return None
                 raise RowError(f"'{text}' does not have the format") from error
 
-        moments = elementwise(one, TIMESTAMP)
-        return lambda text, _: _as(moments(text), gives)
+        def moments(array: pa.Array) -> pa.Array:
+            encoded = array.dictionary_encode()
+            return pa.array([one(text) for text in encoded.dictionary.to_pylist()], TIMESTAMP).take(encoded.indices)
+
+        function = on_arrays(lambda array: _as(moments(array), gives))
+        return lambda text, _: function(text)
 
     return Kernel(make, fallible=not safe)
 
 
-def _as(moment: Datum, gives: pa.DataType) -> Datum:
+def _as(moments: pa.Array, gives: pa.DataType) -> pa.Array:
     if gives == TIMESTAMP:
-        return moment
+        return moments
     size, type_ = (DAY_US, DATE) if gives == DATE else (SECOND_US, BIGINT)
-    return on_arrays(lambda array: from_numbers(numbers(array) // size, array, type_))(moment)
+    return from_numbers(numbers(moments) // size, moments, type_)
 
 
 def format_rule(gives: pa.DataType) -> Function:

@@ -83,10 +83,9 @@ def elementwise(function: Callable[..., Any], type_: pa.DataType, nullable: Sequ
     """A Python function applied row by row; values are Python's. For a row with a NULL it is not called, unless the
     NULL is at one of the `nullable` places."""
 
-    def one(row: tuple[Any, ...]) -> Any:
-        if None in row and any(value is None and place not in nullable for place, value in enumerate(row)):
-            return None
-        return function(*row)
+    def with_nulls(row: tuple[Any, ...]) -> Any:
+        missing = any(value is None and place not in nullable for place, value in enumerate(row))
+        return None if missing else function(*row)
 
     def run(*arguments: Datum) -> Datum:
         length = next((len(a) for a in arguments if isinstance(a, pa.Array)), 1)
@@ -95,7 +94,7 @@ def elementwise(function: Callable[..., Any], type_: pa.DataType, nullable: Sequ
         if any(gone):
             return pa.scalar(None, type_) if single else pa.nulls(length, type_)
         rows = zip(*(python_values(a, length) for a in arguments), strict=True)
-        found = [one(row) for row in rows]
+        found = [with_nulls(r) for r in rows] if nullable else [None if None in r else function(*r) for r in rows]
         return pa.scalar(found[0], type_) if single else pa.array(found, type_)
 
     return run

@@ -104,6 +104,20 @@ def _piece_writer(piece: Piece) -> Write:
     return found
 
 
+# Where a field stands in 2024-02-29T12:34:56.789000.
+_SLICES = {"yyyy": (0, 4), "MM": (5, 7), "dd": (8, 10), "HH": (11, 13), "mm": (14, 16), "ss": (17, 19)} | {
+    "S" * count: (20, 20 + count) for count in range(1, 7)
+}
+
+
+@lru_cache(FORMATS_MAX)
+def slices(pattern: str) -> tuple[str | tuple[int, int], ...] | None:
+    """A pattern as literals and slices of an ISO text; None when it has other fields than numbers of fixed length."""
+    found = [piece.text if not piece.letter else _SLICES.get(piece.letter * piece.count) for piece in pieces(pattern)]
+    known = tuple(part for part in found if part is not None)
+    return known if len(known) == len(found) and not all(isinstance(part, str) for part in known) else None
+
+
 _TWO_DIGITS = dict.fromkeys(("MM", "dd", "HH", "hh", "mm", "ss", "yy"), r"\d{2}")
 _ONE_OR_TWO = dict.fromkeys(("M", "d", "H", "h", "m", "s"), r"\d{1,2}")
 _READ: dict[str, str] = {
