@@ -232,3 +232,29 @@ def test_a_failed_flow_is_reported_at_once_and_goes_on_with_the_repaired_file(fo
     assert (code, "flow orders: running" in said) == (0, True), said
     assert query(folder, "SELECT id, v FROM each_part ORDER BY id") == [{"id": 1, "v": 2.0}, {"id": 2, "v": None}]
     assert app.end(signal.SIGTERM) == 0, app.said
+
+
+RESTARTED = """
+import os, signal, sys, threading
+import millpond as mp
+from pyspark import SparkContext
+
+app = mp.App("app.sql")
+app.start()
+os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+app.wait()
+print([failure.code for failure in app.failures])
+app.stop()
+app.start()
+print([failure.code for failure in app.failures], app.stats()["state"])
+print(app.query("SELECT COUNT(*) AS n, MAX(paid) OVER () AS m FROM users GROUP BY paid").to_arrow().to_pylist())
+app.stop()
+"""
+
+
+@pytest.mark.process
+def test_an_app_of_python_starts_again_after_its_java_was_killed(folder: Path) -> None:
+    words = [sys.executable, "-c", RESTARTED]
+    done = subprocess.run(words, cwd=folder, env=PLAIN, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert done.stdout.splitlines()[:2] == ["['MP705']", "[] running"], done.stdout + done.stderr
+    assert done.returncode == 0, done.stderr

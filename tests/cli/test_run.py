@@ -139,7 +139,7 @@ def test_a_bug_in_the_app_is_told_and_the_state_is_let_go(script: Script, capsys
 def stopped_by(number: signal.Signals, script: Script) -> None:
     def run(app: Any) -> None:
         os.kill(os.getpid(), number)
-        assert app.asked_to_stop.wait(10)
+        assert app.asked_to_stop.wait(60)
 
     script.run = run
 
@@ -174,7 +174,7 @@ def test_a_second_ctrl_c_waits_for_nothing(script: Script, monkeypatch: pytest.M
 
     def run(app: Any) -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        assert app.asked_to_stop.wait(10)
+        assert app.asked_to_stop.wait(60)
         os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError("the interrupt came first")
 

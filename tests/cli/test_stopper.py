@@ -22,7 +22,7 @@ def test_the_first_signal_asks_from_another_thread() -> None:
     with Stopper() as stopper:
         stopper.on_first(stop)
         signal.raise_signal(signal.SIGTERM)
-        assert done.wait(10)
+        assert done.wait(60)
     assert stopper.received is signal.SIGTERM
     assert asked[0] is not threading.main_thread()
 
@@ -45,7 +45,7 @@ def test_a_signal_to_the_process_and_at_once_to_its_group_is_one(number: signal.
         stopper.on_first(lambda: asked.release())
         signal.raise_signal(number)
         signal.raise_signal(number)
-        assert asked.acquire(timeout=10)
+        assert asked.acquire(timeout=60)
     assert not asked.acquire(blocking=False)
 
 
@@ -74,10 +74,10 @@ def test_a_stop_that_fails_is_remembered() -> None:
     with Stopper() as stopper:
         stopper.on_first(stop)
         signal.raise_signal(signal.SIGINT)
-        assert failed.wait(10)
+        assert failed.wait(60)
         for thread in threading.enumerate():
             if thread.name == "stopper":
-                thread.join(10)
+                thread.join(60)
     assert isinstance(stopper.failure, LookupError)
 
 

@@ -43,14 +43,14 @@ class Remembering:
 def test_the_app_is_shown_while_it_runs_and_at_its_end() -> None:
     view = Remembering()
     with Watcher(lambda: progress(rows=len(view.shown)), view):
-        assert view.seen.wait(10)
+        assert view.seen.wait(60)
     assert view.closed == [progress(rows=len(view.shown))]
 
 
 def test_a_warning_and_a_failure_are_told_once_when_they_come_up() -> None:
     view = Remembering()
     with Watcher(lambda: progress(problems=(KNOWN, NEW), failures=(ERROR,)), view, [KNOWN]) as watcher:
-        assert view.seen.wait(10)
+        assert view.seen.wait(60)
         assert view.told == [NEW, ERROR]
     assert view.told == [NEW, ERROR]
     assert watcher.told == {KNOWN, NEW, ERROR}
@@ -65,7 +65,7 @@ def test_a_bug_in_showing_is_raised_and_not_lost() -> None:
         raise LookupError("broken")
 
     with pytest.raises(LookupError), Watcher(broken, view):
-        assert asked.wait(10)
+        assert asked.wait(60)
     assert view.closed == [None]
 
 
@@ -77,7 +77,7 @@ def test_a_bug_in_showing_does_not_hide_what_went_wrong_before() -> None:
         raise LookupError("broken")
 
     def fails_after_that() -> None:
-        assert asked.wait(10)
+        assert asked.wait(60)
         raise RuntimeError("first")
 
     with pytest.raises(RuntimeError, match="first"), Watcher(broken, Remembering()):

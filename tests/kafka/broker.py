@@ -1,6 +1,7 @@
 """A real Kafka broker for the tests: one node in KRaft mode, on free ports, in a folder of its own."""
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -9,7 +10,10 @@ import uuid
 from pathlib import Path
 
 POM = Path(__file__).parent / "pom.xml"
-START_S = 60
+START_S = 180
+# Below the ports that the system gives to outgoing connections: one of those could take the broker's port at any
+# moment, also while the broker is stopped in the middle of a test.
+PORTS = range(15_000, 30_000)
 MAVEN_S = 600
 LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USER, PASSWORD = "ann", "hunter2"
@@ -27,10 +31,15 @@ def jars() -> Path | None:
     return folder
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens at."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.SystemRandom().choice(PORTS)
+        with socket.socket() as tried:
+            if port not in found and tried.connect_ex(("127.0.0.1", port)) != 0:
+                found.append(port)
+    return found
 
 
 class Broker:
@@ -38,7 +47,7 @@ class Broker:
 
     def __init__(self, folder: Path, jars: Path) -> None:
         self._folder, self._jars = folder, jars
-        self._port, self._controller, self._login_port = free_port(), free_port(), free_port()
+        self._port, self._controller, self._login_port = free_ports(3)
         self._process: subprocess.Popen[bytes] | None = None
         self._write_properties()
         self._run_to_end("kafka.tools.StorageTool", "format", "-t", uuid.uuid4().hex[:22], "-c", str(self._properties))
@@ -99,7 +108,7 @@ class Broker:
         from confluent_kafka.admin import AdminClient
 
         try:
-            return bool(AdminClient({"bootstrap.servers": self.address, "log_level": 0}).list_topics(timeout=1).brokers)
+            return bool(AdminClient({"bootstrap.servers": self.address, "log_level": 0}).list_topics(timeout=5).brokers)
         except KafkaException:
             return False
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kafka.broker import LOGIN_MODULE, PASSWORD, USER, Broker, free_port
+from tests.kafka.broker import LOGIN_MODULE, PASSWORD, USER, Broker, free_ports
 from tests.kafka.topics import until
 
 import millpond as mp
@@ -52,7 +52,7 @@ def test_a_missing_topic_is_made_where_that_is_asked(topic: Callable[..., Any], 
 
 def test_a_broker_that_is_not_there_is_a_network_error(topic: Callable[..., Any], run: Callable[..., Any]) -> None:
     with pytest.raises(SourceError) as caught:
-        run(f"CREATE STREAM orders (id INT) FROM kafka://localhost:{free_port()}/orders; {TABLE}")
+        run(f"CREATE STREAM orders (id INT) FROM kafka://localhost:{free_ports(1)[0]}/orders; {TABLE}")
     assert caught.value.code == "MP506"
 
 

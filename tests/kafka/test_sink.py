@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kafka.broker import free_port
+from tests.kafka.broker import free_ports
 
 import millpond as mp
 
@@ -46,7 +46,7 @@ def test_a_declared_stream_can_be_written_to(topic: Callable[..., Any], run: Cal
 
 
 def test_a_broker_that_is_not_there_is_told_as_the_sinks(topic: Callable[..., Any], spark: Any, tmp_path: Path) -> None:
-    orders, port = topic(), free_port()
+    orders, port = topic(), free_ports(1)[0]
     orders.send({"id": 1})
     uri = f"kafka://localhost:{port}/out"
     sql = f"CREATE STREAM orders (id INT) FROM {orders.uri}; INSERT INTO {uri} SELECT id FROM orders;"

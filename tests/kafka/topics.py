@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-WAIT_S = 20
+WAIT_S = 120
 PATIENCE_S = 120.0
 
 

@@ -190,7 +190,7 @@ def test_garbage_does_not_stop_the_socket(serve: Serve, path: Path, request_byte
 
 def test_several_clients_are_answered_at_once(serve: Serve, path: Path) -> None:
     # Each answer waits for the other, so this passes only when two run side by side.
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=PATIENCE_S)
 
     def answer(sql: str) -> pa.Table:
         both.wait()

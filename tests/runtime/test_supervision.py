@@ -16,7 +16,7 @@ from millpond.runtime.loading.poller import Poller
 from millpond.runtime.spark.errors import translate
 from millpond.runtime.supervision import Supervisor
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Ended:

@@ -92,7 +92,7 @@ def test_readers_never_see_half_a_commit(monkeypatch: pytest.MonkeyPatch) -> Non
     grown = _resident_bytes() - warm
     stop.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert not wrong, wrong[0]
     assert min(reads) > 0
     assert turn > 0

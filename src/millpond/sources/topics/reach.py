@@ -54,6 +54,16 @@ class Reach:
             self._thread.start()
 
     def _run(self, spark: SparkSession, topics: tuple[str, ...]) -> None:
+        """In a thread of its own, which ends when nobody looks any more, or when Java is not there to be asked: the app
+        notices that by itself, and says so."""
+        from py4j.protocol import Py4JError
+
+        try:
+            self._watch(spark, topics)
+        except Py4JError:
+            return
+
+    def _watch(self, spark: SparkSession, topics: tuple[str, ...]) -> None:
         while time.monotonic() - self._looked < WANTED_S:
             try:
                 with (
