@@ -18,7 +18,6 @@ from millpond.errors import MillpondError, Place
 from millpond.options import Option, complete, find_option, useless
 from millpond.plan.findings import Findings
 from millpond.plan.model import SourcePlan
-from millpond.redact import MASK
 from millpond.schema import Column, Schema
 from millpond.settings import Settings
 from millpond.sql.statements import OptionEntry, Watermark
@@ -141,14 +140,12 @@ class Sources:
             option = find_option(wanted, plugin.options) if wanted else None
             if wanted is None or option is None:
                 known = list(plugin.parameters)
-                hint = did_you_mean(name, known) or (
-                    f"There are: {', '.join(known)}."
-                    if known
-                    else "It takes none; a question mark in a path is written %3F."
-                )
-                # With an @ in it, it may be the rest of a login.
-                shown = MASK if "@" in uri.text else name
-                message = f"The source '{plugin.name}' has no parameter '{shown}'."
+                near = did_you_mean(name, known)
+                # A name that is like no other may be a part of a secret that holds a & or a ?.
+                named = f"parameter '{name}'" if near else "such parameter"
+                none = "It takes none; a question mark in a path is written %3F."
+                hint = near or (f"There are: {', '.join(known)}." if known else none)
+                message = f"The source '{plugin.name}' has no {named}."
                 self._findings.error("MP301", message, request.place, hint)
                 continue
             if wanted in values:
