@@ -66,6 +66,12 @@ def open_private(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE)
 
 
+def touch_private(path: Path) -> None:
+    """Make an empty file that only its owner can read, unless it is there; MP805 when the disk refuses."""
+    with disk_errors(path):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE))
+
+
 def write_private(path: Path, data: bytes) -> None:
     """Write a new file, in a folder that is made if need be, and sync it; MP805 when the disk refuses."""
     make_folder(path.parent)

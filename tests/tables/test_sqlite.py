@@ -195,3 +195,18 @@ def test_a_name_that_sqlite_keeps_for_itself_is_told(tmp_path: Path) -> None:
         store.create(TableSpec("sqlite_rows", SCHEMA, "sqlite", values))
     assert store.names() == ("sqlite",)
     store.close()
+
+
+def test_a_table_without_a_path_is_in_a_file_of_its_folder_that_moves_with_it(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store")
+    for name in ("t", "u"):
+        store.create(TableSpec(name, SCHEMA, backend="sqlite"))
+        store.table(name).insert(ROWS[:2])
+    store.close()
+    moved = (tmp_path / "store").rename(tmp_path / "moved")
+    assert (moved / "tables.sqlite").stat().st_mode & 0o777 == 0o600
+    again = open_store(moved)
+    again.table("t").insert(ROWS[2:])
+    assert (len(again.table("t")), len(again.table("u"))) == (4, 2)
+    again.close()
+    assert not (tmp_path / "store").exists()

@@ -66,7 +66,7 @@ def build_plan(
         if planned is not None:
             context.planned.append(planned)
     plan, subject = assemble(name, script.statements, context)
-    plan = replace(plan, tables=tuple(with_files(t, base, findings) for t in plan.tables))
+    plan = replace(plan, tables=tuple(with_files(t, base) for t in plan.tables))
     findings.extend(run_checks(subject))
     # What cannot run yet is no news about what is wrong.
     wrong = {

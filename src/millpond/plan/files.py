@@ -1,4 +1,4 @@
-"""The files that tables keep their rows in: named from the SQL file's folder, and never left out where needed."""
+"""The files that tables keep their rows in: named from the SQL file's folder, or left to the backend."""
 
 from __future__ import annotations
 
@@ -8,23 +8,16 @@ from pathlib import Path
 from millpond import registry
 from millpond.errors import MillpondError
 from millpond.options import FILE, FOLDER, Option
-from millpond.plan.findings import Findings
 from millpond.plan.model import TablePlan
 
 
-def with_files(table: TablePlan, base: Path, findings: Findings) -> TablePlan:
-    """The table with the paths of its backend's files made whole; MP305 where one is missing."""
+def with_files(table: TablePlan, base: Path) -> TablePlan:
+    """The table with the paths of its backend's files made whole; one that is not given is the backend's to choose."""
     values = dict(table.spec.values)
     for option in _files(table.spec.backend):
         given = values.get(option.name)
-        if option.kind is FOLDER and isinstance(given, bool | None):
-            continue
-        if given:
+        if given and not isinstance(given, bool):
             values[option.name] = str(base / str(given).removeprefix("file://").removeprefix("file:"))
-        else:
-            message = f"Table '{table.name}' has the backend {table.spec.backend} and no '{option.name}'."
-            hint = f"Name a file: WITH ('backend' = '{table.spec.backend}', '{option.name}' = '{table.name}.db')."
-            findings.error("MP305", message, table.place, hint)
     return replace(table, spec=replace(table.spec, values=values))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.contracts.table import BackendPlugin, Capabilities, TableSpec
+from millpond.disk import touch_private
 from millpond.errors import OptionError, StateError, TableError
 from millpond.options import FILE, Option
 from millpond.schema import Schema
@@ -44,14 +45,22 @@ class SqlitePrepared:
         return self.after.number
 
 
+# The file of tables that name none, in the folder of their store.
+DEFAULT = "tables.sqlite"
+
+
 class SqliteRows:
     """The rows of one table in a file."""
 
-    def __init__(self, spec: TableSpec, clock: Clock) -> None:
+    def __init__(self, spec: TableSpec, clock: Clock, folder: Path | None = None) -> None:
         path = spec.values.get("path")
-        if not path:
+        if not path and folder is None:
             message = f"Table '{spec.name}' has the backend sqlite and no 'path'."
             raise OptionError("MP305", message, hint="Name a file: WITH ('backend' = 'sqlite', 'path' = 'users.db').")
+        if not path:
+            assert folder is not None
+            path = folder / DEFAULT
+            touch_private(path)
         self.spec = spec
         self.history = History()
         self.commits = self.compactions = 0
@@ -234,8 +243,9 @@ def _index_columns(spec: TableSpec) -> tuple[tuple[int, ...], ...]:
 
 PLUGIN = BackendPlugin(
     name="sqlite",
-    options=(Option("path", FILE, None, "The database file.", defines=True),),
+    options=(Option("path", FILE, None, "The database file; by default one in the state directory.", defines=True),),
     capabilities=Capabilities(outside=True),
     make=SqliteRows,
+    files=True,
     help="Rows in a SQLite file; a view of the table's name shows them to other programs.",
 )
