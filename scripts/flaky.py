@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,7 +34,8 @@ SERVERS = (
     "tests/cli/test_stopper.py",
     "tests/cli/test_run.py",
 )
-BURN = "while True: pass"
+# Until whoever started it is gone, in whatever way that ended.
+BURN = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(range(1_000_000))"
 PASSED, NOTHING_RUN = 0, 5
 
 
@@ -57,6 +59,8 @@ def main() -> int:
     parser.add_argument("--only", metavar="TEXT", default="", help="only tests whose id contains this text")
     parser.add_argument("--idle", action="store_true", help="leave the cores alone")
     arguments = parser.parse_args()
+    # So that processes started here are ended, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     tests = [test for test in collected() if arguments.only in test]
     if not tests:
         parser.error(f"no test that starts a process or server has '{arguments.only}' in its name")
@@ -82,32 +86,39 @@ def collected() -> list[str]:
 
 
 def _ids(words: list[str]) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", *words],
+    code, said = pytest("--collect-only", *words)
+    if code not in (PASSED, NOTHING_RUN):
+        sys.exit(said)
+    return [line for line in said.splitlines() if "::" in line]
+
+
+def pytest(*words: str) -> tuple[int, str]:
+    """Run pytest; its exit code and all that it prints. It is interrupted when this is, so that it ends what its tests
+    have started."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest", *words],
         cwd=ROOT,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        check=False,
-    )
-    if done.returncode not in (PASSED, NOTHING_RUN):
-        sys.exit(done.stdout)
-    return [line for line in done.stdout.splitlines() if "::" in line]
+        # In the background of a shell it would be ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        try:
+            said, _ = process.communicate()
+        except BaseException:
+            process.send_signal(signal.SIGINT)
+            raise
+    return process.returncode, said
 
 
 def run(tests: list[str], records: dict[str, Record], output: Path) -> int:
     """Run the tests once and add what became of them; returns how many failed."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", f"--junit-xml={report}", *tests],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        _, said = pytest(f"--junit-xml={report}", *tests)
         if not report.exists():
-            sys.exit(done.stdout)
+            sys.exit(said)
         found = list(ElementTree.parse(report).iter("testcase"))
     failed = 0
     for case in found:
@@ -118,7 +129,7 @@ def run(tests: list[str], records: dict[str, Record], output: Path) -> int:
         name = f"{case.get('classname')}::{case.get('name')}"
         records.setdefault(name, Record()).add(float(case.get("time") or 0), failed=broken)
     if failed:
-        output.write_text(done.stdout, "utf-8")
+        output.write_text(said, "utf-8")
     return failed
 
 
