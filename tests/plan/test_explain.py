@@ -90,3 +90,18 @@ def test_types_of_window_functions_and_running_values_are_known() -> None:
     lines = explain_text(plan_of(IN_FORCE)).splitlines()
     assert "    columns: page STRING, n BIGINT, before BIGINT, place INT" in lines
     assert "    columns: page STRING, window_start TIMESTAMP, n BIGINT, last INT" in lines
+
+
+def test_statements_that_change_a_table_together_are_shown() -> None:
+    feed = "INSERT INTO users (user_id, tier) SELECT user_id, symbol FROM trades WHERE ok;\n"
+    by_key = "DELETE FROM users USING trades t WHERE users.user_id = t.user_id AND NOT t.ok;\n"
+    by_tier = "DELETE FROM users USING trades t WHERE users.tier = t.symbol;\n"
+    together = plan_of(HEAD + feed + by_key)
+    assert "    users is changed by 2, 3 event by event: folded by key" in explain_text(together).splitlines()
+    beside = explain_text(plan_of(HEAD + feed + by_key + by_tier)).splitlines()
+    assert "    users is changed by 2, 3, 4 event by event: what goes by key is folded" in beside
+    assert "      4 in runs of events: no condition says what user_id, of its key, is equal to" in beside
+    group = explain_json(together)["flows"][0]["groups"][0]
+    assert (group["table"], group["by_key"]) == ("users", True)
+    assert [statement["by_key"] for statement in group["statements"]] == [True, True]
+    assert explain_json(plan_of(HEAD + feed))["flows"][0]["groups"] == []
