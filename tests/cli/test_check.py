@@ -106,3 +106,22 @@ def test_a_wrong_file_is_explained_by_its_mistakes(app: Path, capsys: Capture) -
 def test_explain_compares_with_a_state_that_must_be_there(app: Path, capsys: Capture) -> None:
     assert main(["explain", "app.sql", "--state", "state"]) == 1
     assert "MP807  There is no state in state." in capsys.readouterr().err
+
+
+def test_a_parameter_in_a_file_is_wrong_input(app: Path, capsys: Capture) -> None:
+    app.write_text(
+        FINE + "UPDATE users SET tier = ? WHERE user_id = 'u1';\nSELECT tier FROM users WHERE user_id = ?;\n"
+    )
+    assert main(["check", "app.sql"]) == 2
+    told = capsys.readouterr().err
+    assert "MP101 app.sql:6:1  Nobody gives a value for ? here." in told
+    assert "MP101 app.sql:7:1  Nobody gives a value for ? here." in told
+
+
+def test_declared_columns_are_compared_with_the_header(app: Path, capsys: Capture) -> None:
+    Path("in.csv").write_text("id,name\n1,a\n")
+    app.write_text("CREATE STREAM s (id INT, nam STRING) FROM 'file://./in.csv';\n")
+    assert main(["check", "app.sql"]) == 2
+    assert "MP503 app.sql:1:43" in capsys.readouterr().err
+    assert main(["run", "app.sql", "--once"]) == 2
+    assert "MP503 app.sql:1:43" in capsys.readouterr().err

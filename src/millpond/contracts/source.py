@@ -260,6 +260,8 @@ class SourcePlugin:
     # For a source whose records have a key beside their values: whether, by its options, that key can be the column by
     # which a table is kept and which the values lack.
     key_may_be_column: Callable[[Mapping[str, Any]], bool] = lambda values: False
+    # What a URI says of options that are not given, such as the format that a file's ending names.
+    implied: Callable[[Uri], Mapping[str, Any]] = lambda uri: {}
     # The options that a URI gives by itself, so that they cannot be given beside it.
     said_by: Callable[[Uri], tuple[str, ...]] = lambda uri: ()
 

@@ -22,6 +22,7 @@ from millpond.expressions.failures import NotCompilable
 from millpond.expressions.names import Names
 from millpond.expressions.parameters import in_order
 from millpond.schema import Column, Schema, type_name
+from millpond.sql.conditions import all_of
 
 KEYS_MAX = 10_000
 _NOTHING = Schema(())
@@ -49,7 +50,7 @@ def key_lookup(
     """
     order = {id(node): place for place, node in enumerate(in_order(expr))}
     given = _Given(tuple(parameters), order, names)
-    parts = _conjuncts(expr)
+    parts: list[Any] = list(all_of(expr))
     used: dict[int, list[Any]] = {}
     for column in key_columns:
         found = next(((at, v) for at, p in enumerate(parts) if (v := given.values(p, column)) is not None), None)
@@ -66,14 +67,6 @@ def key_lookup(
 
 def _both(left: exp.Expression, right: exp.Expression) -> exp.Expression:
     return exp.And(this=left, expression=right)
-
-
-def _conjuncts(expr: exp.Expression) -> list[exp.Expression]:
-    if isinstance(expr, exp.Paren):
-        return _conjuncts(expr.this)
-    if isinstance(expr, exp.And):
-        return [*_conjuncts(expr.this), *_conjuncts(expr.args["expression"])]
-    return [expr]
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,8 @@ class Binder:
         self._ctes, before = at.ctes, self._ctes
         bind_from(self, select, scope, replace(at, counted=at.counted or grouped))
         if (where := select.args.get("where")) is not None:
-            where.set("this", self.bind_inside(where.this, scope))
+            later = frozenset(e.alias.lower() for e in select.expressions if isinstance(e, exp.Alias))
+            where.set("this", self._bind(where.this, Names(scope, self.findings, self.relations, later=later)))
         bind_generators(self, select, scope)
         outputs = self._outputs(select, scope, at)
         groups = self._groups(select, scope, outputs)

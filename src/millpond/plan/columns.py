@@ -42,7 +42,8 @@ class Relations(Protocol):
 @dataclass(frozen=True)
 class Names:
     """What the names of one clause can mean. `aliases` are outputs of the SELECT list: `alias_first` where they go
-    before columns (ORDER BY, HAVING), `put_in` where the output's expression is written instead of its name."""
+    before columns (ORDER BY, HAVING), `put_in` where the output's expression is written instead of its name; `later`
+    are names that the SELECT list gives and this clause, which comes before it, does not see."""
 
     scope: Scope
     findings: Findings
@@ -51,6 +52,7 @@ class Names:
     alias_first: bool = False
     put_in: bool = False
     windowed: bool = False
+    later: frozenset[str] = frozenset()
 
 
 def bind_name(node: exp.Column, names: Names) -> exp.Expr:
@@ -205,6 +207,10 @@ def _report_missing(name: exp.Identifier, items: list[Item], names: Names) -> No
     hint = foreign.COLUMNS.get(name.name.lower()) or did_you_mean(name.name, columns)
     if not hint and (name.args.get("quoted") or not items):
         hint = f"A text is written '{name.name}', in single quotes."
+    if name.name.lower() in names.later:
+        hint = f"'{name.name}' is a name of the SELECT list, which comes after WHERE: write its expression here."
+    if name.name.startswith("_") and not hint:
+        shown = [c.name for i in items for c in i.hidden] or shown
     hint = hint or f"There are: {', '.join(dict.fromkeys(shown))}."
     message = f"{sentence(_holders(items))} no column '{name.name}'."
     names.findings.error("MP202", message, name, hint, once=(id(names.scope), tuple(map(id, items)), name.name.lower()))

@@ -63,7 +63,12 @@ class Findings:
 
     def sorted(self) -> tuple[Problem, ...]:
         """By place; what has none comes first, and equals keep the order in which they were found."""
-        return tuple(sorted(self._found.values(), key=_position))
+        return by_place(self._found.values())
+
+
+def by_place(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Problems in the order of the text; what has no place comes first."""
+    return tuple(sorted(problems, key=_position))
 
 
 def _key(problem: Problem) -> tuple[str, Place | None, str]:

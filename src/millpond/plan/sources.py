@@ -125,7 +125,8 @@ class Sources:
         except MillpondError as error:
             self._findings.catch(error, request.place)
             return given
-        tell_useless(request.entries, values, plugin.options, self._findings)
+        known = {**plugin.implied(uri), **{name: value for name, value in values.items() if value is not None}}
+        tell_useless(request.entries, {**values, **known}, plugin.options, self._findings)
         return values
 
     def _warn_of_reset(self, entry: OptionEntry) -> None:

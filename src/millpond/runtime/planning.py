@@ -10,6 +10,8 @@ from pathlib import Path
 from millpond.contracts.source import Found, SourcePlugin, SourceSpec
 from millpond.errors import MillpondError, Place, SqlError
 from millpond.plan.build import build_plan
+from millpond.plan.checks.parameters import check_app
+from millpond.plan.findings import by_place
 from millpond.plan.model import OneShot, Plan
 from millpond.settings import TOML, Settings, load_settings
 from millpond.sql.parser import parse_script
@@ -46,7 +48,7 @@ class AppText:
         by their ids."""
         around = os.environ if environment is None else environment
         read = load_settings(settings or {}, around, None if self.base is None else self.base / TOML)
-        return plan_text(
+        plan = plan_text(
             self.text,
             file=self.file,
             name=self.name,
@@ -55,6 +57,7 @@ class AppText:
             variables=variables,
             found=found,
         )
+        return replace(plan, problems=by_place((*plan.problems, *check_app(plan.one_shots))))
 
 
 def plan_file(

@@ -22,9 +22,10 @@ from millpond.contracts.source import (
 )
 from millpond.options import BOOLEAN, DURATION, INTEGER, TEXT, Beside, Option, choice
 from millpond.sources.files.discovery import discover_columns
-from millpond.sources.files.formats import spelled
+from millpond.sources.files.formats import ending_format, spelled
 from millpond.sources.files.looking import is_pattern
 from millpond.sources.limits import OPTIONS as BULK_LIMITS
+from millpond.uris import Uri
 
 CSV = (Beside("format", "csv"),)
 OPTIONS = (
@@ -101,6 +102,12 @@ def _wrong_characters(spec: SourceSpec) -> str | None:
     return None
 
 
+def implied(uri: Uri) -> dict[str, str]:
+    """The format that the ending of a file, or of a pattern of files, names."""
+    found = ending_format(Path(uri.path))
+    return {} if found is None else {"format": found}
+
+
 def patience(spec: SourceSpec) -> Patience:
     from millpond.sources.files import looking
 
@@ -124,4 +131,5 @@ PLUGIN = SourcePlugin(
     pace=("watch.interval", "watch.debounce", "file.*", "bulk.*", "sample.rows", "max.rows.per.batch"),
     patience=patience,
     validate=validate,
+    implied=implied,
 )

@@ -22,6 +22,7 @@ T = TypeVar("T")
 NOTHING = Token(TokenType.SENTINEL, "")
 
 _WORD = re.compile(r"\w+\Z")
+_TOO_MANY = re.compile(r"provided arguments \((?P<given>\d+)\) .* supported arguments \((?P<most>\d+)\)")
 _EXPECTED = re.compile(r"Expect(?:ing|ed) (?P<what>.+?)(?: after .*| but got .*)?\Z", re.DOTALL)
 
 
@@ -174,6 +175,8 @@ class Cursor(SparkParser):
             )
         if found:
             self.refuse_unexpected(_wording(found["what"]))
+        if (many := _TOO_MANY.search(message)) is not None:
+            self.refuse(f"This call has {many['given']} arguments, but the function takes at most {many['most']}.")
         if token:
             self.refuse(f"{self.shown_token(token)} cannot stand here.", token=token)
         if self.at_end:

@@ -10,6 +10,11 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 WINDOWS = "GROUP BY key, TUMBLING(ts, INTERVAL 1 MINUTE); also SLIDING(ts, size, slide) and SESSION(ts, gap)"
 
+_AFTER_A_COLUMN = (
+    "AND|AS|ASC|BETWEEN|CROSS|DESC|ELSE|END|FROM|FULL|GROUP|HAVING|IN|INNER|IS|JOIN|LEFT|LIKE|LIMIT|NOT|NULLS|ON|OR|"
+    "ORDER|RIGHT|RLIKE|THEN|UNION|WHEN|WHERE"
+)
+
 
 @dataclass(frozen=True)
 class Phrase:
@@ -54,6 +59,14 @@ PHRASES = (
         r"^CREATE (OR REPLACE )?(SOURCE |SINK )?CONNECTOR",
         "CREATE CONNECTOR",
         "Name the place by a URI: CREATE STREAM s FROM kafka://...; CREATE TABLE t AS SELECT * FROM postgresql://...;",
+    ),
+    # Snowflake, Databricks
+    Phrase(
+        # Not a column of that name.
+        rf"QUALIFY (?!({_AFTER_A_COLUMN})\b)\w.*",
+        "QUALIFY",
+        "Filter a query over a table: SELECT * FROM (SELECT *, ROW_NUMBER() OVER (...) AS n FROM t) WHERE n = 1.",
+        always=True,
     ),
     # Flink
     Phrase(

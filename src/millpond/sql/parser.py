@@ -234,9 +234,18 @@ def _refuse_leftovers(grammar: Grammar) -> None:
     words = [] if right else [token.text, f"{grammar.before.text} {token.text}", grammar.before.text]
     meant = next((found for word in words if (found := nearest(word, CLAUSES)) and found != word.upper()), None)
     hint = f"Did you mean {meant}?" if meant else "Remove it, or put a semicolon before it."
+    if not meant and not right and _among_columns(grammar):
+        hint = "Put a comma before it, if it is one more column."
     grammar.refuse(
         f"{grammar.shown_token(token)} is left over: the statement had ended before it.", code="MP102", hint=hint
     )
+
+
+def _among_columns(grammar: Grammar) -> bool:
+    """Whether a word stands in a SELECT list: it begins the statement, and its FROM is still to come."""
+    before, after = grammar.tokens_since(0), grammar.remaining()
+    is_list = bool(before) and before[0].text.upper() == "SELECT" and all(t.text.upper() != "FROM" for t in before)
+    return is_list and any(token.text.upper() == "FROM" for token in after)
 
 
 def _problem(refusal: Refusal, source: SourceText) -> Problem:

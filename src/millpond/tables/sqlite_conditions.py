@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from millpond.expressions.parameters import placeholders
 from millpond.schema import Schema
+from millpond.sql.conditions import all_of
 
 _COMPARED: dict[type[exp.Expression], str] = {
     exp.EQ: "=",
@@ -37,16 +38,9 @@ class Pushed:
 def pushed(condition: exp.Expression, schema: Schema, parameters: Sequence[Any]) -> Pushed | None:
     """The conjuncts that SQLite decides as we do, or None when there are none."""
     translator = _Translator(schema, placeholders(condition), parameters)
-    parts = [translator.condition(part) for part in _conjuncts(condition)]
+    parts = [translator.condition(part) for part in all_of(condition)]
     known = [part for part in parts if part is not None]
     return _joined("AND", known) if known else None
-
-
-def _conjuncts(condition: Any) -> list[Any]:
-    condition = condition.unnest()
-    if isinstance(condition, exp.And):
-        return [*_conjuncts(condition.this), *_conjuncts(condition.expression)]
-    return [condition]
 
 
 def _joined(word: str, parts: Sequence[Pushed]) -> Pushed:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sqlglot import exp
 
 from millpond.errors import Problem
 from millpond.plan.checks.subject import Subject
+from millpond.plan.model import OneShot
+
+MESSAGE = "Nobody gives a value for ? here."
+HINT = "Write the value, or a variable: ${NAME}, given by --set NAME=value."
 
 
 def check(subject: Subject) -> Iterator[Problem]:
@@ -15,5 +19,17 @@ def check(subject: Subject) -> Iterator[Problem]:
         if planned.bound is not None and planned.drivers:
             for node in planned.bound.query.find_all(exp.Placeholder):
                 at = subject.at(node, planned.statement.place)
-                hint = "Write the value, or a variable: ${NAME}, given by --set NAME=value."
-                yield subject.problem("MP101", "Nobody gives a value for ? here.", at, hint)
+                yield subject.problem("MP101", MESSAGE, at, HINT)
+
+
+def check_app(one_shots: Iterable[OneShot]) -> Iterator[Problem]:
+    """The same for the statements over tables of an app's text, which unlike a query's is never given values."""
+    for shot in one_shots:
+        trees = [
+            shot.query,
+            shot.condition,
+            *(value for _, value in shot.assignments),
+            *(v for r in shot.rows for v in r),
+        ]
+        if any(tree.find(exp.Placeholder) for tree in trees if tree is not None):
+            yield Problem("MP101", MESSAGE, shot.place, HINT)
