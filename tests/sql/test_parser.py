@@ -357,6 +357,13 @@ def test_a_condition_takes_placeholders() -> None:
     assert len(list(found.find_all(nodes.exp.Placeholder))) == 2
 
 
+@pytest.mark.parametrize("name", ["DATEADD", "DATEDIFF", "DATE_ADD", "DATE_DIFF", "TIMESTAMPADD", "TIMESTAMPDIFF"])
+def test_the_unit_of_a_function_of_time_is_no_column(name: str) -> None:
+    found = parse_expression(f"{name}(minute, a, b)")
+    assert found.sql(dialect="spark") == f"{name}(MINUTE, a, b)"
+    assert [column.name for column in found.find_all(nodes.exp.Column)] == ["a", "b"]
+
+
 @pytest.mark.parametrize("text", ["ARRAY(NULL, x)", "ARRAY(date, x)", "STRUCT(NULL, x)", "MAP(NULL, x)"])
 def test_a_call_of_array_map_or_struct_may_begin_with_the_name_of_a_type(text: str) -> None:
     assert parse_expression(text).sql(dialect="spark") == text

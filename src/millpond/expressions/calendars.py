@@ -32,6 +32,7 @@ from millpond.expressions.times import (
 from millpond.schema import TIMESTAMP
 
 SECOND_US = 1_000_000
+MONTHS_MAX = 100_000
 SECOND_TYPE = pa.decimal128(8, 6)
 SECONDS_TAKEN = pa.decimal128(16, 6)
 
@@ -244,6 +245,67 @@ def _as(moments: pa.Array, gives: pa.DataType) -> pa.Array:
     return from_numbers(numbers(moments) // size, moments, type_)
 
 
+_UNIT_US = {"MICROSECOND": 1, "MILLISECOND": 1_000, "SECOND": SECOND_US, "MINUTE": 60 * SECOND_US} | {
+    "HOUR": 3_600 * SECOND_US,
+    "DAY": DAY_US,
+    "DAYOFYEAR": DAY_US,
+    "WEEK": 7 * DAY_US,
+}
+_UNIT_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+
+
+def _unit(site: Site) -> tuple[int, int]:
+    """The months or the microseconds of a unit."""
+    word = str(site.constant(0))
+    if word not in _UNIT_US and word not in _UNIT_MONTHS:
+        raise NotCompilable(f"'{word}' as a unit of time")
+    return _UNIT_MONTHS.get(word, 0), _UNIT_US.get(word, 0)
+
+
+def _timestamp_add(site: Site) -> Run:
+    months, micros = _unit(site)
+
+    def add(counts: pa.Array, moments: pa.Array) -> pa.Array:
+        known = pc.and_(counts.is_valid(), moments.is_valid())
+        if micros:
+            distance = attempt(pc.multiply_checked, counts, pa.scalar(micros, BIGINT))
+            return attempt(pc.add_checked, moments.view(BIGINT), distance).view(TIMESTAMP)
+        steps = _whole(counts, known)
+        if steps.size and np.abs(steps).max() > MONTHS_MAX:
+            raise NotCompilable("a very long time")
+        days, rest = np.divmod(_whole(moments.view(BIGINT), known), DAY_US)
+        moved = days_plus_months(days, steps * months) * DAY_US + rest
+        return pc.if_else(known, from_numbers(moved, moments, TIMESTAMP), pa.scalar(None, TIMESTAMP))
+
+    function = on_columns(add)
+    return lambda _, counts, moments: function(counts, moments)
+
+
+def _timestamp_diff(site: Site) -> Run:
+    """Whole units from the first time to the second, cut towards zero."""
+    months, micros = _unit(site)
+
+    def subtract(start: pa.Array, end: pa.Array) -> pa.Array:
+        known = pc.and_(start.is_valid(), end.is_valid())
+        first, last = _whole(start.view(BIGINT), known), _whole(end.view(BIGINT), known)
+        distance = last - first if micros else _months_until(first, last)
+        found = np.sign(distance) * (np.abs(distance) // (micros or months))
+        return pc.if_else(known, pa.array(found), pa.scalar(None, BIGINT))
+
+    function = on_columns(subtract)
+    return lambda _, start, end: function(start, end)
+
+
+def _months_until(first: Numbers, last: Numbers) -> Numbers:
+    """Whole months; a day that the time of day does not complete is not counted."""
+    (day1, time1), (day2, time2) = np.divmod(first, DAY_US), np.divmod(last, DAY_US)
+    day2 = day2 - ((day2 > day1) & (time2 < time1)) + ((day2 < day1) & (time2 > time1))
+    month1, month2 = months_of(day1), months_of(day2)
+    packed = (month2 - month1) * 32 + (day2 - first_day(month2)) - (day1 - first_day(month1))
+    found: Numbers = np.sign(packed) * (np.abs(packed) // 32)
+    return found
+
+
 def format_rule(gives: pa.DataType) -> Function:
     """A text and a literal format."""
 
@@ -296,6 +358,12 @@ FUNCTIONS: Functions = {
     ),
     "timestamp_micros": _WHOLE_SINCE.by_columns(
         _since_1970(1), "microseconds since 1970 as a timestamp", fallible=True
+    ),
+    "timestampadd": takes(TIMESTAMP, STRING, BIGINT, TIMESTAMP).by(
+        Kernel(_timestamp_add, fallible=True), "the time so many units later: timestampadd(HOUR, 2, time)"
+    ),
+    "timestampdiff": takes(BIGINT, STRING, TIMESTAMP, TIMESTAMP).by(
+        Kernel(_timestamp_diff), "whole units between two times: timestampdiff(HOUR, start, end)"
     ),
     "date_format": takes(STRING, TIMESTAMP, STRING).by(Kernel(_formatted), "a date or timestamp as text in a format"),
     "from_unixtime/2": takes(STRING, BIGINT, STRING).by(Kernel(_from_unixtime, fallible=True)),

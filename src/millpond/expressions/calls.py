@@ -362,9 +362,23 @@ def _decode(expr: exp.Expression) -> Term:
     return Call("case", tuple(found), expr)
 
 
+def _with_unit(plain: str, function: str) -> Callable[[exp.Expression], Term]:
+    """DATEADD and the like: with a unit of time they are another function."""
+
+    def read_call(expr: exp.Expression) -> Term:
+        first, *rest = expr.expressions or [None]
+        if isinstance(first, exp.Var) and len(rest) == 2:
+            return Call(function, (Constant(first.name.upper(), STRING), *_all(rest)), expr)
+        return Call(plain, _all(expr.expressions), expr) if len(expr.expressions) == 2 else unknown(expr)
+
+    return read_call
+
+
 # Calls that mean other calls.
 _FORMS: dict[str, Callable[[exp.Expression], Term]] = {
     "struct": _struct,
+    **dict.fromkeys(("dateadd", "date_add", "timestampadd"), _with_unit("date_add", "timestampadd")),
+    **dict.fromkeys(("datediff", "date_diff", "timestampdiff"), _with_unit("datediff", "timestampdiff")),
     "zeroifnull": _zeroifnull,
     "nullifzero": _nullifzero,
     "decode": _decode,

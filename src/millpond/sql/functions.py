@@ -66,10 +66,28 @@ def _counted(name: str, builder: Builder, counts: Sequence[int]) -> Builder:
     return build
 
 
+# Calls whose first of three arguments is a unit of time, not a column.
+WITH_UNIT = ("DATEADD", "DATEDIFF", "DATE_ADD", "DATE_DIFF", "TIMESTAMPADD", "TIMESTAMPDIFF")
+
+
+def _with_unit(name: str, otherwise: Builder | None) -> Builder:
+    def build(args: list[exp.Expression], dialect: object = None) -> exp.Expr:
+        unit = args[0] if len(args) == 3 else None
+        if isinstance(unit, exp.Column) and not unit.table and isinstance(unit.this, exp.Identifier):
+            return exp.Anonymous(this=name, expressions=[exp.var(unit.name.upper()), *args[1:]])
+        if otherwise is None:
+            return exp.Anonymous(this=name, expressions=args)
+        found: exp.Expr = otherwise(args, dialect) if dialect else otherwise(args)
+        return found
+
+    return build
+
+
 FUNCTIONS: dict[str, Builder] = {
     **{name: SparkParser.FUNCTIONS[name] for name in _FAITHFUL.split()},
     **{name: _counted(name, SparkParser.FUNCTIONS[name], counts) for name, counts in _FAITHFUL_WITH.items()},
 }
+FUNCTIONS |= {name: _with_unit(name, FUNCTIONS.get(name)) for name in WITH_UNIT}
 FUNCTION_PARSERS: dict[str, Builder] = {name: SparkParser.FUNCTION_PARSERS[name] for name in _WORDED}
 NO_PAREN_FUNCTION_PARSERS: dict[str, Builder] = {
     **{name: SparkParser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("CASE", "IF")},
