@@ -106,3 +106,23 @@ def test_what_the_driver_must_not_hold_stays_in_spark(spark: Any, monkeypatch: p
     monkeypatch.setattr(gathering, "SAMPLED_ABOVE", 100)
     monkeypatch.setattr(gathering, "BYTES_MAX", 900)
     assert gather(batch.where("value IS NOT NULL"), spec_of("a"), 900) is None
+
+
+def test_a_key_that_is_no_text_is_neither_lost_nor_merged_with_another(spark: Any) -> None:
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    keys = (b"\xff\xfe", b"\xff\xfd", b"k")
+    rows = [(key, b'{"id": 1}', "a", 0, n, at, 0, None) for n, key in enumerate(keys)]
+    rows.append((b"\xff", b'{"id": 1, "name": "of the value"}', "a", 0, 3, at, 0, None))
+    batch = spark.createDataFrame(rows, KAFKA)
+    spec = spec_of("a", key="name")
+    gathered = gather(batch, spec, len(rows))
+    assert gathered is not None
+    for records in (in_order(records_of(batch, spec).toArrow()), in_order(gathered.records)):
+        assert [(r["name"], r["_mp_bad"]) for r in records] == [
+            (None, "column 'name': the message key X'FFFE' is not UTF-8 text"),
+            (None, "column 'name': the message key X'FFFD' is not UTF-8 text"),
+            ("k", None),
+            ("of the value", None),
+        ]
+        # What a table is kept by that names no key is the bytes themselves.
+        assert len({r["_mp_key"] for r in records}) == 4

@@ -88,7 +88,7 @@ def _with_key_text(raw: DataFrame, spec: SourceSpec, keys: tuple[Column, ...]) -
     """Raw records with their keys as texts, where columns are made of them."""
     key = F.col(HIDDEN_KEY.name)
     if not keys or spec.values["key.format"] != "avro":
-        # A text that is none would break whatever reads it: such a key is not there.
+        # A text that is none would break whatever reads it: such a key makes a bad record of its message.
         return raw.withColumn(_KEY_TEXT, F.when(F.is_valid_utf8(key.cast("string")), key.cast("string")))
     # The library is needed by Avro alone.
     from millpond.sources.topics.avro import key_as_json
@@ -195,12 +195,24 @@ def _json_scalar(text: SparkColumn) -> SparkColumn:
     return F.when(~F.startswith(F.ltrim(text), F.lit("{")), F.from_json(wrapped, "k STRING").getField("k"))
 
 
+def _no_text(column: Column) -> SparkColumn:
+    """What is wrong with a key that is to be a column of text and is not UTF-8: as NULL it would be lost, and with
+    replacement characters two keys could become one."""
+    unread = F.col(HIDDEN_KEY.name).isNotNull() & F.col(_KEY_TEXT).isNull() & F.col(quoted(column.name)).isNull()
+    told = F.concat(
+        F.lit(f"column '{column.name}': the message key X'"), F.hex(HIDDEN_KEY.name), F.lit("' is not UTF-8 text")
+    )
+    return F.when(unread, told)
+
+
 def _wrong_keys(keys: tuple[Column, ...], spec: SourceSpec) -> list[SparkColumn]:
     """Why a key does not fit its column: only asked where the message has no value of its own. An Avro key that cannot
     be read is told before."""
     wrong = []
     is_object = len(keys) > 1 or spec.values["key.format"] != "raw"
     for column in keys:
+        if spec.values["key.format"] != "avro" and (is_object or not pa.types.is_binary(column.type)):
+            wrong.append(_no_text(column))
         lacks = f"' is no object with a {type_name(column.type)} of that name"
         lacking = F.col(DELETED) & _from_key(column, spec).isNull()
         reason = F.concat(
