@@ -21,6 +21,7 @@ from millpond.expressions.texts import Malformed
 from millpond.expressions.time_formats import DAYS, MONTHS, reader, slices, writer
 from millpond.expressions.times import (
     DAY_US,
+    MONTHS_PER_UNIT,
     Numbers,
     as_text,
     days_plus_months,
@@ -28,6 +29,7 @@ from millpond.expressions.times import (
     from_numbers,
     months_of,
     numbers,
+    truncating,
 )
 from millpond.schema import TIMESTAMP
 
@@ -150,20 +152,12 @@ def make_timestamp_rule(operands: Operands) -> Signature | None:
     return Signature((INT,) * 5 + (SECONDS_TAKEN,), TIMESTAMP)
 
 
-def _trunc(site: Site) -> Run:
-    unit = str(site.constant(1)).upper()
-    size = {"MONTH": 1, "MM": 1, "MON": 1, "QUARTER": 3, "YEAR": 12, "YYYY": 12, "YY": 12}.get(unit)
-
-    def run(array: pa.Array) -> pa.Array:
-        days = numbers(array)
-        if unit == "WEEK":
-            return from_numbers((days + 3) // 7 * 7 - 3, array, DATE)
-        if size is None:
-            return pa.nulls(len(array), DATE)
-        return from_numbers(first_day(months_of(days) // size * size), array, DATE)
-
-    function = on_arrays(run)
-    return lambda days, _: function(days)
+def _trunc(array: pa.Array, unit: str) -> pa.Array:
+    days = numbers(array)
+    if unit == "WEEK":
+        return from_numbers((days + 3) // 7 * 7 - 3, array, DATE)
+    size = MONTHS_PER_UNIT[unit]
+    return from_numbers(first_day(months_of(days) // size * size), array, DATE)
 
 
 def _per_second(size: int) -> Run:
@@ -344,7 +338,9 @@ FUNCTIONS: Functions = {
     "make_timestamp": Function(make_timestamp_rule, TIMESTAMP).by_rows(
         _make_timestamp, "the timestamp of year, month, day, hour, minute and second", fallible=True
     ),
-    "trunc": takes(DATE, DATE, STRING).by(Kernel(_trunc), "the date cut to a unit, such as 'month'"),
+    "trunc": takes(DATE, DATE, STRING).by(
+        truncating({*MONTHS_PER_UNIT, "WEEK"}, 1, _trunc), "the date cut to a unit, such as 'month'"
+    ),
     "unix_date": takes(INT, DATE).by_columns(lambda days: pc.cast(days, INT), "the days since 1970"),
     "date_from_unix_date": takes(DATE, INT).by_columns(_as_date, "the date so many days from 1970"),
     "unix_seconds": takes(BIGINT, TIMESTAMP).by_columns(_per_second(SECOND_US), "the seconds since 1970, rounded down"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -126,7 +126,7 @@ def _refuse_far(values: Numbers) -> None:
         raise NotCompilable("a timestamp near the end of its range")
 
 
-_MONTHS_PER_UNIT = {"MONTH": 1, "MM": 1, "MON": 1, "QUARTER": 3, "YEAR": 12, "YYYY": 12, "YY": 12}
+MONTHS_PER_UNIT = {"MONTH": 1, "MM": 1, "MON": 1, "QUARTER": 3, "YEAR": 12, "YYYY": 12, "YY": 12}
 _MICROSECONDS_PER_UNIT = {
     "MICROSECOND": 1,
     "MILLISECOND": 1_000,
@@ -138,13 +138,17 @@ _MICROSECONDS_PER_UNIT = {
 }
 
 
-def _date_trunc(site: Site) -> Run:
-    unit = str(site.constant(0)).upper()
-    return _ignoring_unit(on_arrays(lambda array: _truncated(array, unit)))
+def truncating(units: Collection[str], place: int, cut: Callable[[pa.Array, str], pa.Array]) -> SpecialForm:
+    """A date or time cut to the unit that is the argument at a place; for an unknown unit it is not evaluated."""
 
+    def make(nodes: Sequence[Node], site: Site) -> Callable[[Frame], Datum]:
+        unit = str(site.constant(place)).upper()
+        if unit not in units:
+            return lambda _: pa.scalar(None, site.gives)
+        function, moment = on_arrays(lambda array: cut(array, unit)), nodes[1 - place]
+        return lambda frame: function(moment.run(frame))
 
-def _ignoring_unit(function: Run) -> Run:
-    return lambda _, moment: function(moment)
+    return SpecialForm(make)
 
 
 def _truncated(array: pa.Array, unit: str) -> pa.Array:
@@ -156,9 +160,7 @@ def _truncated(array: pa.Array, unit: str) -> pa.Array:
     if unit == "WEEK":
         # Day 0 was a Thursday; weeks start on Monday.
         return from_numbers(((values // DAY_US + 3) // 7 * 7 - 3) * DAY_US, array, array.type)
-    if unit not in _MONTHS_PER_UNIT:
-        return pa.nulls(len(array), array.type)
-    size = _MONTHS_PER_UNIT[unit]
+    size = MONTHS_PER_UNIT[unit]
     first = first_day(months_of(values // DAY_US) // size * size)
     return from_numbers(first * DAY_US, array, array.type)
 
@@ -225,7 +227,8 @@ FUNCTIONS: Functions = {
     "date_sub": takes(DATE, DATE, INT).by_columns(add_days(-1), "the date so many days earlier"),
     "datediff": takes(INT, DATE, DATE).by_columns(_date_diff, "the days from the second date to the first"),
     "date_trunc": takes(TIMESTAMP, STRING, TIMESTAMP).by(
-        Kernel(_date_trunc), "the timestamp cut to a unit, such as 'hour'"
+        truncating({*MONTHS_PER_UNIT, *_MICROSECONDS_PER_UNIT, "WEEK"}, 0, _truncated),
+        "the timestamp cut to a unit, such as 'hour'",
     ),
     "unix_timestamp": Function(unix_timestamp_rule, BIGINT).by_columns(
         on_arrays(_unix_timestamp), "the seconds since 1970 of a date or timestamp"
