@@ -128,5 +128,5 @@ def test_the_environment_and_the_settings_file_name_it_for_run_and_query(
 
 
 def test_a_file_cannot_set_its_own(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"MP303 .*1:5.*set its own state directory"):
+    with pytest.raises(InputError, match=r"MP303 .*1:5.*cannot set 'state'"):
         App(sql="SET state = 'here';")

@@ -15,7 +15,8 @@ from millpond.runtime.context import Context
 from millpond.runtime.figures.asking import ask, explained
 from millpond.runtime.figures.last import with_last_known
 from millpond.runtime.figures.reporting import progress_of
-from millpond.runtime.keeping.state import StateFolder, open_existing
+from millpond.runtime.keeping.reading_only import open_to_read
+from millpond.runtime.keeping.state import StateFolder
 from millpond.runtime.planning import QUERY, AppText, plan_file
 from millpond.runtime.queries import Queries, as_stored, bind_against, explain_beside, the_query
 from millpond.runtime.spark.access import Exchange, Views
@@ -34,7 +35,7 @@ def query_state(
 ) -> pa.Table:
     """The rows of a query over the tables in a state directory; MP801 when a process that cannot be asked holds it."""
     app = _app_plan(app_file, variables) if app_file is not None else None
-    folder = open_existing(state)
+    folder = open_to_read(state)
     session = _LazySession(folder)
     try:
         store = open_store(folder.store, fallback=spark_fallback(session))

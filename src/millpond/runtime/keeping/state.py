@@ -140,9 +140,7 @@ def _hold(path: Path, app: str | None) -> StateFolder:
     except BlockingIOError:
         holder = os.read(lock, 32).decode("ascii", "replace").strip()
         os.close(lock)
-        who = f" (process {holder})" if holder else ""
-        hint = "Stop it, or use another directory with --state. To read its tables: millpond query."
-        raise StateError("MP801", f"The state directory {path} is in use{who}.", hint=hint) from None
+        raise in_use(path, holder) from None
     except OSError as error:
         os.close(lock)
         raise _unusable(path, error) from error
@@ -150,6 +148,13 @@ def _hold(path: Path, app: str | None) -> StateFolder:
         os.close(lock)
         raise
     return StateFolder(path, lock, *identity)
+
+
+def in_use(path: Path, holder: str) -> StateError:
+    """MP801 with the process that holds a directory, if that is known."""
+    who = f" (process {holder})" if holder else ""
+    hint = "Stop it, or use another directory with --state. To read its tables: millpond query."
+    return StateError("MP801", f"The state directory {path} is in use{who}.", hint=hint)
 
 
 def _clear(path: Path) -> None:
