@@ -197,6 +197,33 @@ def test_a_state_whose_letters_name_no_statement_keeps_them(make: Any, tmp_path:
     assert column(again, "dead_letters", "statement") == [None] * 3
 
 
+SLIDING = """
+CREATE STREAM events (id INT, ts TIMESTAMP, WATERMARK FOR ts AS ts) FROM 'memory://events';
+CREATE TABLE sums AS SELECT window_start, COUNT(*) AS n FROM events
+  GROUP BY SLIDING(ts, INTERVAL 2 MINUTES, INTERVAL 1 MINUTE);
+"""
+
+
+def test_a_row_that_is_late_for_sliding_windows_is_one_letter_with_its_own_bytes(tmp_path: Path, spark: Any) -> None:
+    (tmp_path / "app.sql").write_text(SLIDING)
+    with mp.App(tmp_path / "app.sql", state=tmp_path / "state", spark=spark) as app:
+        feed = app.feed("memory://events")
+        feed.send([{"id": 9, "ts": "2026-01-01T12:00:30Z"}])
+        wait_for(lambda: len(app.table("sums")) == 2)
+        # The first is late for both of its windows, the second for one of them.
+        feed.send([{"id": 1, "ts": "2026-01-01T10:00:30Z"}, {"id": 2, "ts": "2026-01-01T11:59:30Z"}])
+        wait_for(lambda: len(app.table("dead_letters")) == 2)
+        texts = [json.loads(raw) for raw in app.table("dead_letters").to_arrow()["raw"].to_pylist()]
+        assert sorted(texts, key=lambda t: t["id"]) == [
+            {"id": 1, "ts": "2026-01-01T10:00:30Z"},
+            {"id": 2, "ts": "2026-01-01T11:59:30Z"},
+        ]
+        app.execute("UPDATE dead_letters SET raw = CAST(replace(CAST(raw AS STRING), 'T10:00', 'T12:00') AS BINARY)")
+        found = app.replay_dead_letters()
+        assert (found.sent, found.refused, found.left) == (1, 0, 1)
+        assert column(app, "sums", "n") == [2, 3]
+
+
 BLAMED = """
 CREATE STREAM events (id INT, quantity INT, per INT) FROM 'file://./in.jsonl';
 CREATE TABLE good (id INT PRIMARY KEY, quantity INT);

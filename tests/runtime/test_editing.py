@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +271,15 @@ def test_aggregates_that_are_added_count_from_now_on_and_the_others_keep_their_g
     assert edited.rows("SELECT * FROM totals") == [{"user_id": "u1", "n": 3, "c": 2, "ids": 3}]
     with pytest.raises(StateError, match="The definition of the table 'totals' has changed"):
         edited.run(*others, fewer.replace("GROUP BY", "WHERE id > 1 GROUP BY"))
+
+
+def test_explain_says_that_a_flow_cannot_go_on_where_run_would_refuse(
+    edited: Edited, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(edited.folder / ".millpond" / "app" / "flows")
+    assert main(["explain", str(edited.folder / "app.sql")]) == 0
+    told = capsys.readouterr().out
+    assert "trades  kept, cannot go on after batch 0" in told
+    assert "MP809" in told
+    with pytest.raises(MillpondError, match="MP809"):
+        edited.run(*FIRST)

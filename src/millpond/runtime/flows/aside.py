@@ -25,9 +25,12 @@ class Records:
     raw: dict[Place, tuple[int, bytes]]
 
 
-def put_aside(run: BatchRun, rows: pa.Table, codes: list[str], reasons: list[str], applied: pa.Table) -> None:
+def put_aside(
+    run: BatchRun, rows: pa.Table, codes: list[str], reasons: list[str], applied: pa.Table, *, are_records: bool = False
+) -> None:
     """Dead letters for `rows`; each becomes the record it came from, with its bytes as they came. A row whose record
-    also gave rows that were `applied` stays what it is, because to send the record again would double those."""
+    also gave rows that were `applied` cannot be sent again, because that would double those: it is shown as a row, or
+    with the record's bytes where rows are records."""
     records = _records(run, rows)
     done = set(_places(applied))
     places = _places(rows)
@@ -43,7 +46,10 @@ def put_aside(run: BatchRun, rows: pa.Table, codes: list[str], reasons: list[str
     others = sorted(set(range(rows.num_rows)) - set(whole))
     left = rows.take(pa.array(others, pa.int64()))
     letters = run.letters.without_record()
-    letters.add(run.work.tx, left, [codes[i] for i in others], [reasons[i] for i in others], as_text(left))
+    texts = as_text(left)
+    if are_records:
+        texts = [records.raw[places[i]][1] if places[i] in records.raw else texts[n] for n, i in enumerate(others)]
+    letters.add(run.work.tx, left, [codes[i] for i in others], [reasons[i] for i in others], texts)
 
 
 def as_text(rows: pa.Table) -> list[bytes | None]:

@@ -31,10 +31,11 @@ from millpond.runtime.figures.progress import (
     STOPPED,
     WAITING,
 )
+from millpond.runtime.flows.agreement import FORGOTTEN, SOURCE, require_together
 from millpond.runtime.flows.batch import Batch, read_batch
 from millpond.runtime.flows.checkpoint import feed_files, has_read
 from millpond.runtime.flows.commits import Commits
-from millpond.runtime.flows.epochs import Epoch, begin_anew, epoch_of, is_behind, is_over
+from millpond.runtime.flows.epochs import Epoch, begin_anew, is_over
 from millpond.runtime.flows.idle import Idle, windowed
 from millpond.runtime.flows.interruption import Interruption
 from millpond.runtime.flows.joining import JoinReader
@@ -44,7 +45,7 @@ from millpond.runtime.flows.staging import require_sinks
 from millpond.runtime.flows.statements import Statements
 from millpond.runtime.flows.waiting import LOOK_S, Waiting
 from millpond.runtime.flows.watermark import Reached, moved
-from millpond.runtime.keeping.ledger import disagreement, require_agreement
+from millpond.runtime.keeping.ledger import disagreement
 from millpond.runtime.loading.opening import Opening
 from millpond.runtime.preparing import join_sides
 from millpond.runtime.spark.access import Views
@@ -104,11 +105,8 @@ class Flow:
         if self.reader is not None:
             return True
         folder = make_folder(self._context.state.flow(self.plan.id))
-        self._epoch = epoch_of(self._context.store, self.plan.id)
+        self._epoch = require_together(self.plan, self._context.store, folder)
         checkpoint, entry = folder / self._epoch.folder, self.commits.entry
-        require_agreement(self.plan, entry, checkpoint, self._epoch.first)
-        if is_behind(folder, self._epoch):
-            raise disagreement(self.plan, "its checkpoint is of a later time than its tables", folder)
         self._last_done = entry.batch
         if self.plan.join is not None:
             require_sound(checkpoint, entry, entry.batch)
@@ -131,8 +129,7 @@ class Flow:
             rebuild(checkpoint, self.commits.entry, done - 1)
         elif not reader.given.has(done):
             self.reader = None
-            what = "its source does not remember all of the batches that it has given"
-            raise disagreement(self.plan, what, folder / "source")
+            raise disagreement(self.plan, FORGOTTEN, folder / SOURCE)
         elif done or checkpoint.exists():
             self._epoch = begin_anew(self._context.store, self.plan.id, folder, reader.given)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.plan.aggregate_model import END, START, AggregatePlan
+from millpond.plan.aggregate_model import END, START, TIME, AggregatePlan
 from millpond.plan.model import Step
 from millpond.plan.stream_order import ORDER
 from millpond.runtime.aggregates.aggregate import positions
@@ -18,7 +18,7 @@ from millpond.runtime.flows.watermark import as_scalar, at
 
 LATE, NO_TIME = "MP706", "MP401"
 # A user's column may have any name that does not start so.
-_START, _END = "__mp_start", "__mp_end"
+_START, _END, _TIME = "__mp_start", "__mp_end", "__mp_time"
 
 
 def retention_us(run: BatchRun, step: Step) -> int | None:
@@ -56,9 +56,16 @@ def report(run: BatchRun, step: Step, grouped: Grouped, refused: pa.Table) -> No
     windows = list(zip(records[_START].to_pylist(), records[_END].to_pylist(), strict=True))
     codes = [NO_TIME if start is None else LATE for start, _ in windows]
     reasons = [_reason(run, plan, start, end) for start, end in windows]
-    # A row that is late for one of several windows has been counted in the others.
-    counted = plan.window is not None and plan.window.kind == "SLIDING"
-    put_aside(run, records, codes, reasons, applied=records if counted else records.slice(0, 0))
+    put_aside(run, records, codes, reasons, applied=records.filter(_is_counted(plan, records)), are_records=True)
+
+
+def _is_counted(plan: AggregatePlan, records: pa.Table) -> pa.Array:
+    """Which rows were taken by a newer one of their windows: the last that they missed is not the newest of them."""
+    assert plan.window is not None
+    if plan.window.kind != "SLIDING":
+        return pa.array([False] * records.num_rows, pa.bool_())
+    next_start = pc.add(records[_START], pa.scalar(timedelta(microseconds=plan.window.slide_us), pa.duration("us")))
+    return pc.fill_null(pc.less_equal(next_start, records[_TIME].cast(records[_START].type)), False)
 
 
 def _rows_of(plan: AggregatePlan, grouped: Grouped, refused: pa.Table) -> pa.Table:
@@ -67,11 +74,12 @@ def _rows_of(plan: AggregatePlan, grouped: Grouped, refused: pa.Table) -> pa.Tab
     late = f" OR {END} <= timestamp_micros({latest.value}L)" if latest.is_valid else ""
     rows = grouped.local
     if rows is None:
-        rows = grouped.ask(f"SELECT {names((*plan.keys, *ORDER))} FROM {{view}} WHERE {START} IS NULL{late}")
+        rows = grouped.ask(f"SELECT {names((*plan.keys, TIME, *ORDER))} FROM {{view}} WHERE {START} IS NULL{late}")
     found = positions(rows.select(list(plan.keys)), refused)
-    rows = rows.filter(pc.is_valid(found)).select([*ORDER, START, END]).sort_by([(END, "descending")])
-    once = rows.group_by(list(ORDER), use_threads=False).aggregate([(START, "first"), (END, "first")])
-    return once.select([*ORDER, f"{START}_first", f"{END}_first"]).rename_columns([*ORDER, _START, _END])
+    names_ = (START, END, TIME)
+    rows = rows.filter(pc.is_valid(found)).select([*ORDER, *names_]).sort_by([(END, "descending")])
+    once = rows.group_by(list(ORDER), use_threads=False).aggregate([(name, "first") for name in names_])
+    return once.select([*ORDER, *(f"{n}_first" for n in names_)]).rename_columns([*ORDER, _START, _END, _TIME])
 
 
 def _records(run: BatchRun, rows: pa.Table) -> pa.Table:
@@ -80,7 +88,7 @@ def _records(run: BatchRun, rows: pa.Table) -> pa.Table:
     found = positions(rows.select(list(ORDER)), records)
     ordered = rows.filter(pc.is_valid(found)).sort_by([(name, "ascending") for name in ORDER])
     beside = records.take(positions(ordered.select(list(ORDER)), records))
-    for name in (_START, _END):
+    for name in (_START, _END, _TIME):
         beside = beside.append_column(name, ordered[name])
     return beside
 

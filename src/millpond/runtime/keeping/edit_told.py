@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from millpond.contracts.table import Store
+from millpond.errors import Problem, StateError
 from millpond.plan.model import Plan
+from millpond.runtime.flows.agreement import require_together
 from millpond.runtime.keeping.editing import Change, Difference, FlowChange, ShotChange, TableChange, difference
 from millpond.runtime.keeping.ledger import finish_edit
-from millpond.runtime.keeping.state import open_existing
+from millpond.runtime.keeping.state import StateFolder, open_existing
 from millpond.tables.store import open_store
 
 
@@ -20,12 +23,22 @@ class Edit:
 
     difference: Difference
     state: Path
+    # MP809 for each flow that cannot go on, whatever the file says.
+    obstacles: tuple[Problem, ...] = ()
 
     def as_text(self) -> str:
-        return difference_text(self.difference, self.state)
+        return difference_text(self.difference, self.state, self.obstacles)
 
     def as_json(self) -> dict[str, Any]:
-        return difference_json(self.difference, self.state)
+        return difference_json(self.difference, self.state) | {"obstacles": [p.as_json() for p in self.obstacles]}
+
+
+def _obstacles(plan: Plan, store: Store, folder: StateFolder) -> Iterator[Problem]:
+    for flow in plan.flows:
+        try:
+            require_together(flow, store, folder.flow(flow.id))
+        except StateError as error:
+            yield error.problems[0]
 
 
 def read_edit(plan: Plan, state: Path) -> Edit:
@@ -35,22 +48,23 @@ def read_edit(plan: Plan, state: Path) -> Edit:
         store = open_store(folder.store)
         try:
             finish_edit(store)
-            return Edit(difference(plan, store), state)
+            return Edit(difference(plan, store), state, tuple(_obstacles(plan, store, folder)))
         finally:
             store.close()
     finally:
         folder.close()
 
 
-def difference_text(found: Difference, state: Path) -> str:
+def difference_text(found: Difference, state: Path, obstacles: Sequence[Problem] = ()) -> str:
     """A section for each kind of thing; hidden tables only where they are lost."""
     tables = [_table(t) for t in found.tables if not t.hidden or t.loses]
-    flows = [line for flow in found.flows for line in _flow(flow)]
+    stuck = {flow.name for flow in found.flows if any(f"'{flow.name}' cannot go on" in p.message for p in obstacles)}
+    flows = [line for flow in found.flows for line in _flow(flow, stuck=flow.name in stuck)]
     sections = (
         ("Tables", tables),
         ("Flows", flows),
         ("Statements without a stream", [_shot(s) for s in found.one_shots]),
-        ("To know", [line for p in (*found.losses, *found.warnings) for line in str(p).splitlines()]),
+        ("To know", [line for p in (*obstacles, *found.losses, *found.warnings) for line in str(p).splitlines()]),
     )
     parts = [f"{title}\n" + "\n".join(f"  {line}" for line in lines) for title, lines in sections if lines]
     return "\n\n".join([f"Against the state in {state}", *parts])
@@ -75,13 +89,14 @@ def _columns(table: TableChange) -> str:
     return added + (f"; removed: {', '.join(table.removed)}" if table.removed else "")
 
 
-def _flow(flow: FlowChange) -> Iterator[str]:
+def _flow(flow: FlowChange, *, stuck: bool) -> Iterator[str]:
     where = "from the start of its source" if flow.batch < 0 else f"after batch {flow.batch}"
     told = {
         Change.NEW: "new, reads from the start of its source",
         Change.DROPPED: "dropped; how far it has read is remembered",
     }
-    yield f"{flow.name}  {told.get(flow.change, f'{flow.change}, goes on {where}')}"
+    goes_on = f"cannot go on {where}" if stuck else f"goes on {where}"
+    yield f"{flow.name}  {told.get(flow.change, f'{flow.change}, {goes_on}')}"
     yield from (f"  added: line {step.place.line}, {step.kind} {step.target}" for step in flow.added)
     yield from (f"  removed: {called}" for called in flow.removed)
 
