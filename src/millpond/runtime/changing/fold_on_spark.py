@@ -75,7 +75,8 @@ class _Walk:
     def run(self, left: np.ndarray) -> pa.Table:
         """The states after those of the items that are left."""
         views = self._work.views
-        items = views.frame(ITEMS, views.in_spark(self._items.filter(pa.array(left))))
+        chosen = pa.array(left[self._items[TURN].to_numpy()])
+        items = views.frame(ITEMS, views.in_spark(self._items.filter(chosen)))
         before = views.frame(BEFORE, views.in_spark(self._before))
         try:
             return views.session.sql(self._text.format(items=items, before=before)).toArrow()
