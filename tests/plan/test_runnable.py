@@ -118,5 +118,5 @@ def test_every_place_of_mp901_in_the_code_is_known() -> None:
     found = {path.name for path in Path(mp.__file__).parent.rglob("*.py") if '"MP901"' in path.read_text("utf-8")}
     planned = {"build.py", "columns.py", "from_clause.py", "runnable.py", "app.py"}
     # Of plug-ins' own tables, app.execute and commands: what no SQL file can hold.
-    elsewhere = {"backends.py", "defining.py", "shell.py", "run.py", "errors.py"}
+    elsewhere = {"backends.py", "defining.py", "run.py", "errors.py"}
     assert found == planned | elsewhere
