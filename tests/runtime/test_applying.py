@@ -136,7 +136,7 @@ def test_what_would_lose_rows_is_refused_and_nothing_is_changed_unless_it_is_acc
     app = live.start(*BASE)
     app.feed("memory://clicks").send([{"k": 1}])
     app.drain("60s")
-    other = COUNT.replace("COUNT(*)", "MAX(k)")
+    other = "CREATE TABLE clicked AS SELECT k * 10 AS k, COUNT(*) AS n FROM clicks GROUP BY k * 10;"
     with pytest.raises(StateError, match="MP806"):
         app.apply(live.write(ORDERS, CLICKS, EACH, DIVIDE, other))
     app.feed("memory://clicks").send([{"k": 1}])
@@ -145,7 +145,20 @@ def test_what_would_lose_rows_is_refused_and_nothing_is_changed_unless_it_is_acc
     app.apply(accept=True)
     app.feed("memory://clicks").send([{"k": 5}])
     app.drain("60s")
-    assert app.table("clicked").find().to_pylist() == [{"k": 5, "n": 5}]
+    assert app.table("clicked").find().to_pylist() == [{"k": 50, "n": 1}]
+
+
+def test_a_column_that_is_added_keeps_the_rows_of_a_running_app(live: Live) -> None:
+    app = live.start(*BASE)
+    app.feed("memory://clicks").send([{"k": 1}])
+    app.drain("60s")
+    app.apply(live.write(ORDERS, CLICKS, EACH, DIVIDE, COUNT.replace("AS n", "AS n, MAX(k) AS top")))
+    app.feed("memory://clicks").send([{"k": 1}, {"k": 2}])
+    app.drain("60s")
+    assert sorted(app.table("clicked").find().to_pylist(), key=lambda row: row["k"]) == [
+        {"k": 1, "n": 2, "top": 1},
+        {"k": 2, "n": 1, "top": 2},
+    ]
 
 
 def test_a_file_with_mistakes_changes_nothing(live: Live) -> None:

@@ -248,7 +248,8 @@ class LiveTable(Writing):
             raise self.dropped() from None
 
     def dropped(self) -> TableError:
-        return TableError("MP409", f"Table '{self.name}' was dropped.", hint="Ask the store for the table again.")
+        hint = f"If it was made again, take it again: app.table('{self.name}')."
+        return TableError("MP409", f"Table '{self.name}' was dropped.", hint=hint)
 
     def _is_simple(self, key: Any) -> bool:
         """Whether a key is exactly of the Python types that its columns give back, and of those that hash fast."""
