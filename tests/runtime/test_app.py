@@ -105,6 +105,19 @@ def test_merge_and_on_conflict_run_by_execute_and_in_transactions(app: Any) -> N
     assert app.table("users").values("age", "user_id IN ('u1', 'u8', 'u9')") == [50, 10, 8]
 
 
+def test_a_view_is_made_asked_and_dropped_at_once(app: Any) -> None:
+    app.execute("CREATE VIEW old AS SELECT user_id FROM users WHERE age > 40")
+    found = app.query("SELECT COUNT(*) AS n FROM old").to_arrow().to_pylist()
+    assert found == app.query("SELECT COUNT(*) AS n FROM users WHERE age > 40").to_arrow().to_pylist()
+    with pytest.raises(mp.MillpondError, match="MP205"):
+        app.execute("CREATE VIEW old AS SELECT 1 AS a")
+    app.execute("CREATE OR REPLACE VIEW old AS SELECT 7 AS a; CREATE VIEW IF NOT EXISTS old AS SELECT 8 AS a")
+    assert app.query("SELECT a FROM old").to_arrow()["a"].to_pylist() == [7]
+    app.execute("DROP VIEW old; DROP VIEW IF EXISTS old")
+    with pytest.raises(mp.MillpondError, match="MP201"):
+        app.query("SELECT a FROM old")
+
+
 def fail_inside_a_transaction(app: Any) -> None:
     with app.transaction() as tx:
         tx.execute("UPDATE users SET tier = 'LOST'")

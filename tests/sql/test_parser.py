@@ -62,6 +62,7 @@ INSERT INTO users SELECT user_id, name, tier FROM kafka://profiles;
 UPDATE users SET tier = u.tier, changes = users.changes + 1 FROM upgrades u WHERE users.user_id = u.user_id;
 DELETE FROM users USING churn c WHERE users.user_id = c.user_id;
 DELETE FROM users FROM churn c WHERE users.user_id = c.user_id;
+CREATE OR REPLACE VIEW grown AS SELECT * FROM users WHERE age > 18;
 MERGE INTO stock USING moves m ON stock.sku = m.sku WHEN MATCHED AND m.op = 'd' THEN DELETE WHEN MATCHED THEN UPDATE SET
 left = stock.left + m.quantity WHEN NOT MATCHED AND m.op <> 'd' THEN INSERT (sku, left) VALUES (m.sku, m.quantity);
 INSERT INTO stock (sku, left) SELECT sku, quantity FROM moves ON CONFLICT (sku) DO UPDATE SET left = excluded.left;

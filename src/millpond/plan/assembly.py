@@ -13,7 +13,7 @@ from millpond.plan.hidden import with_hidden
 from millpond.plan.model import FlowPlan, OneShot, Plan, SinkPlan, SourcePlan, Step, TablePlan
 from millpond.plan.one_shots import make_one_shots
 from millpond.plan.transactions import blocks_of
-from millpond.sql.statements import CreateStream, CreateTable, Statement
+from millpond.sql.statements import CreateStream, CreateTable, CreateView, Statement
 
 
 def assemble(name: str, statements: tuple[Statement, ...], context: Context) -> tuple[Plan, Subject]:
@@ -23,7 +23,9 @@ def assemble(name: str, statements: tuple[Statement, ...], context: Context) -> 
     planned = sorted((p for p in context.planned if id(p.statement) not in undone), key=lambda p: p.index)
     flows = ordered(make_flows(planned, context), context.tables)
     transactions = {context.index(s): b.number for b in blocks for s in b.statements}
-    created = {s.name.key: context.index(s) for s in statements if isinstance(s, CreateStream | CreateTable)}
+    created = {
+        s.name.key: context.index(s) for s in statements if isinstance(s, CreateStream | CreateTable | CreateView)
+    }
     one_shots = make_one_shots(planned, transactions, created)
     changes = make_changes(planned, context)
     steps = [*(s for f in flows for s in f.steps), *(c.step for c in changes)]
@@ -38,6 +40,7 @@ def assemble(name: str, statements: tuple[Statement, ...], context: Context) -> 
         one_shots,
         _used_sinks(steps, one_shots, context),
         changes,
+        tuple(context.views.values()),
     )
     return plan, _subject(statements, context, flows)
 

@@ -23,12 +23,14 @@ from millpond.plan.sources import Discover, Sources, Surroundings
 from millpond.plan.streams import define_stream
 from millpond.plan.system import dead_letters_table
 from millpond.plan.tables import define_table
+from millpond.plan.views import define_view
 from millpond.settings import BEFORE_THE_FILE, Settings, later
 from millpond.sql.parser import Script
 from millpond.sql.statements import (
     CreateIndex,
     CreateStream,
     CreateTable,
+    CreateView,
     Delete,
     Describe,
     Drop,
@@ -131,7 +133,7 @@ def _declarations(statements: tuple[Statement, ...], findings: Findings) -> dict
     """Streams and tables by name; a name that is taken is a finding unless the statement says what to do then."""
     found: dict[str, Declaration] = {}
     for statement in statements:
-        if not isinstance(statement, CreateStream | CreateTable):
+        if not isinstance(statement, CreateStream | CreateTable | CreateView):
             continue
         earlier = found.get(statement.name.key)
         if statement.name.key == "dead_letters":
@@ -148,6 +150,8 @@ def _declarations(statements: tuple[Statement, ...], findings: Findings) -> dict
 def _define(declaration: Declaration, context: Context) -> Relation:
     if isinstance(declaration, CreateStream):
         return define_stream(declaration, context)
+    if isinstance(declaration, CreateView):
+        return define_view(declaration, context)
     return define_table(declaration, context)
 
 

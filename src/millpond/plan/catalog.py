@@ -11,9 +11,9 @@ from sqlglot import exp
 from millpond.errors import Place
 from millpond.plan.findings import Findings
 from millpond.schema import Column, Schema
-from millpond.sql.statements import CreateStream, CreateTable, Watermark
+from millpond.sql.statements import CreateStream, CreateTable, CreateView, Watermark
 
-Declaration = CreateStream | CreateTable
+Declaration = CreateStream | CreateTable | CreateView
 
 
 class RelationKind(StrEnum):

@@ -21,6 +21,7 @@ from millpond.plan.scope import Item, Scope
 from millpond.plan.typed import as_expression
 from millpond.plan.unions import as_distinct
 from millpond.plan.with_clauses import Clauses, read_clauses
+from millpond.plan.written_views import written_in
 from millpond.redact import redact
 from millpond.schema import Schema
 from millpond.sql.statements import (
@@ -49,7 +50,7 @@ class Target:
 
 def plan_select(statement: Select, context: Context) -> Planned:
     """A bare SELECT prints its rows."""
-    tree = as_distinct(statement.query.copy(), context.catalog)
+    tree = as_distinct(written_in(statement.query.copy(), context), context.catalog)
     clauses = read_clauses(statement, tree, context.catalog, context.findings)
     bound = rename_outputs(_bind(tree, clauses, context))
     sink = context.sinks.terminal(statement.place)
@@ -74,7 +75,7 @@ def _groups_name(statement: Insert | Upsert | Select, bound: BoundQuery, context
 def plan_insert(statement: Insert | Upsert, context: Context) -> Planned:
     """INSERT or UPSERT, of rows or of a query."""
     tree = _source_query(statement)
-    tree = as_distinct(tree, context.catalog) if tree is not None else None
+    tree = as_distinct(written_in(tree, context), context.catalog) if tree is not None else None
     clauses = read_clauses(statement, tree, context.catalog, context.findings)
     target = _target(statement.target, clauses, context)
     columns = _columns(statement, target, context)
@@ -172,6 +173,8 @@ def _target(target: Name | SourceRef, clauses: Clauses, context: Context) -> Tar
         return Target(relation.name, broken=True)
     if relation.is_stream:
         return _stream_target(target, context)
+    if _report_view(target, relation, context):
+        return Target(relation.name, broken=True)
     _check_changeable(target, context, adding=True)
     return Target(relation.name, relation.columns)
 
@@ -228,7 +231,7 @@ def _columns(statement: Insert | Upsert, target: Target, context: Context) -> tu
 
 def plan_update(statement: Update | Delete, context: Context) -> Planned:
     """UPDATE and DELETE: the table joined with what drives the change, if anything does."""
-    tree = _change_query(statement)
+    tree = written_in(_change_query(statement), context)
     clauses = read_clauses(statement, tree, context.catalog, context.findings)
     kind = StepKind.UPDATE if isinstance(statement, Update) else StepKind.DELETE
     planned = Planned(statement, context.index(statement), kind, statement.table.text)
@@ -260,8 +263,19 @@ def changeable_table(table: Name, word: str, context: Context) -> Relation | Non
         hint = f"Keep it in a table first: CREATE TABLE {table}_kept AS SELECT * FROM {table};"
         context.findings.error("MP215", message, table.place, hint)
         return None
+    if _report_view(table, relation, context):
+        return None
     _check_changeable(table, context, adding=word == "MERGE")
     return relation
+
+
+def _report_view(target: Name, relation: Relation, context: Context) -> bool:
+    """MP214 for a view over tables, which has no rows of its own."""
+    if relation.query is None:
+        return False
+    message = f"'{target}' is a view, a name for a query; nothing can be written into it."
+    context.findings.error("MP214", message, target.place, "Change the tables that it reads.")
+    return True
 
 
 def _change_query(statement: Update | Delete) -> exp.Select:

@@ -13,7 +13,7 @@ from millpond.plan.bound import BoundQuery
 from millpond.plan.catalog import Catalog
 from millpond.plan.findings import Findings
 from millpond.plan.merge_model import MergeBranch, OnConflict
-from millpond.plan.model import Plan, StepKind, StreamJoin, StreamPlan, TablePlan
+from millpond.plan.model import NamedQuery, Plan, StepKind, StreamJoin, StreamPlan, TablePlan
 from millpond.plan.sinks import Sinks
 from millpond.plan.sources import Sources
 from millpond.settings import FLOW_OPTIONS, Settings
@@ -71,6 +71,7 @@ class Context:
     streams: dict[str, StreamPlan] = field(default_factory=dict)
     tables: dict[str, TablePlan] = field(default_factory=dict)
     hidden: dict[str, TablePlan] = field(default_factory=dict)
+    views: dict[str, NamedQuery] = field(default_factory=dict)
     planned: list[Planned] = field(default_factory=list)
     flow_options: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     # The watermark of each source that has one, by its id.

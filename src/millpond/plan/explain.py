@@ -85,6 +85,7 @@ def explain_text(plan: Plan) -> str:
         plan,
         ("Sources", [_source_line(s) for s in plan.sources]),
         ("Tables, in the order in which they are made", [line for t in plan.tables for line in _table_lines(t, plan)]),
+        ("Views, written in where they are read", [f"{v.name}  over {', '.join(v.tables)}" for v in plan.views]),
         ("First, once", [_shot_line(s, plan) for s in plan.one_shots if not s.late]),
         ("Flows, in the order in which they catch up", [line for f in plan.flows for line in _flow_lines(f, plan)]),
         (

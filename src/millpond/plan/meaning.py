@@ -13,7 +13,7 @@ from millpond.plan.context import Context
 from millpond.plan.model import Surroundings
 from millpond.plan.ownership import TABLE_OPTIONS
 from millpond.plan.sources import short_hash
-from millpond.sql.statements import CreateStream, Statement
+from millpond.sql.statements import CreateStream, CreateView, Statement
 
 ALIASES = {"extension": "backend"}
 DEFAULTS = {o.name: o.default for o in TABLE_OPTIONS}
@@ -57,7 +57,10 @@ def _derived(query: exp.Query, context: Context, found: dict[str, str]) -> dict[
     """The texts of the derived streams that a query reads, directly or through others; they may wrongly form a ring."""
     for table in query.find_all(exp.Table):
         declared = context.catalog.declaration(table.name)
-        if isinstance(declared, CreateStream) and declared.query is not None and declared.name.key not in found:
+        derived = isinstance(declared, CreateView) or (
+            isinstance(declared, CreateStream) and declared.query is not None
+        )
+        if declared is not None and derived and declared.query is not None and declared.name.key not in found:
             found[declared.name.key] = plain_text(declared)
             _derived(declared.query, context, found)
     return found

@@ -19,6 +19,7 @@ from millpond.plan.naming import counted
 from millpond.plan.relations import StatementRelations
 from millpond.plan.scope import Item, Scope
 from millpond.plan.with_clauses import read_clauses
+from millpond.plan.written_views import written_in
 from millpond.schema import Schema
 from millpond.sql.conditions import all_of
 from millpond.sql.statements import Merge, Name, When, WhenClause
@@ -27,7 +28,7 @@ from millpond.suggest import did_you_mean
 
 def plan_merge(statement: Merge, context: Context) -> Planned:
     """The statement bound; a wrong target is reported and nothing else of it."""
-    tree = _joined(statement)
+    tree = written_in(_joined(statement), context)
     clauses = read_clauses(statement, tree, context.catalog, context.findings)
     planned = Planned(statement, context.index(statement), StepKind.MERGE, statement.table.text)
     relation = changeable_table(statement.table, "MERGE", context)

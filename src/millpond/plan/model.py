@@ -119,6 +119,17 @@ class TablePlan:
     surroundings: Surroundings = field(default_factory=lambda: Surroundings("", {}), repr=False)
 
 
+@dataclass(frozen=True)
+class NamedQuery:
+    """CREATE VIEW over tables: a name for a query. `text` is "" where it reads something that has no name."""
+
+    name: str
+    text: str = field(repr=False)
+    columns: Schema | None
+    tables: tuple[str, ...]
+    place: Place
+
+
 class StepKind(StrEnum):
     """What a flow's statement does with the batch."""
 
@@ -264,6 +275,7 @@ class Plan:
     one_shots: tuple[OneShot, ...] = ()
     sinks: tuple[SinkPlan, ...] = ()
     changes: tuple[ChangesPlan, ...] = ()
+    views: tuple[NamedQuery, ...] = ()
     problems: tuple[Problem, ...] = ()
 
     @property

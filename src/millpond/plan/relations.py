@@ -133,6 +133,10 @@ class StatementRelations:
             message = f"CHANGES({name}) needs a table, but '{name}' is a stream."
             self._context.findings.error("MP215", message, table, f"Write FROM {name}.")
             return broken(name, RelationKind.STREAM)
+        if relation.query is not None:
+            message = f"CHANGES({name}) needs a table that is kept, but '{name}' is a view, a name for a query."
+            self._context.findings.error("MP215", message, table, f"Keep it: CREATE TABLE {name} AS SELECT ...;")
+            return broken(name, RelationKind.STREAM)
         columns = None if relation.columns is None else Schema.of([*relation.columns, OPERATION])
         drivers = (f"changes({relation.name})",)
         return Relation(relation.name, RelationKind.STREAM, columns, drivers=drivers, tables=(relation.name,))

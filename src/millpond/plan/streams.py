@@ -16,6 +16,7 @@ from millpond.plan.model import StreamPlan
 from millpond.plan.relations import StatementRelations, stream_of
 from millpond.plan.sources import find_source, read_uri
 from millpond.plan.with_clauses import Clauses, read_clauses
+from millpond.plan.written_views import written_in
 from millpond.redact import redact
 from millpond.schema import Schema, type_name
 from millpond.sql.statements import CreateStream
@@ -82,7 +83,7 @@ def _check_watermark(statement: CreateStream, columns: Schema | None, context: C
 
 def _derived(statement: CreateStream, query: exp.Query, context: Context) -> Relation:
     name, before = statement.name.text, context.findings.errors
-    tree = query.copy()
+    tree = written_in(query.copy(), context)
     clauses = read_clauses(statement, tree, context.catalog, context.findings)
     bound = Binder(context.findings, StatementRelations(context, clauses), name).bind(tree)
     context.planned.append(Planned(statement, context.index(statement), bound=bound))

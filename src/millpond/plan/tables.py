@@ -33,6 +33,7 @@ from millpond.plan.sources import short_hash
 from millpond.plan.table_options import READ_THROUGH, check_options
 from millpond.plan.unions import as_distinct
 from millpond.plan.with_clauses import Clauses, read_clauses
+from millpond.plan.written_views import texts_of_views, written_in
 from millpond.schema import Schema
 from millpond.sql.statements import CreateTable, Name
 from millpond.suggest import did_you_mean
@@ -41,7 +42,8 @@ from millpond.suggest import did_you_mean
 def define_table(statement: CreateTable, context: Context) -> Relation:
     """The relation that a CREATE TABLE declares, its plan and, over a stream, its step."""
     if statement.query is not None:
-        return _as_select(statement, as_distinct(statement.query.copy(), context.catalog), context)
+        tree = as_distinct(written_in(statement.query.copy(), context), context.catalog)
+        return _as_select(statement, tree, context)
     clauses = read_clauses(statement, None, context.catalog, context.findings)
     columns = declared_schema(statement.columns or (), context, f"Table '{statement.name}'")
     key = _declared_key(statement, columns, context)
@@ -105,7 +107,7 @@ def _plan(
         kind,
         spec,
         statement.name.place,
-        short_hash(_definition(statement, kind, spec)),
+        short_hash("\n".join([_definition(statement, kind, spec), *_view_texts(statement, context)])),
         options={**options, **clauses.statement},
         replaces=statement.or_replace,
     )
@@ -116,6 +118,11 @@ def _definition(statement: CreateTable, kind: TableKind, spec: TableSpec) -> str
     if statement.query is None:
         return _shape(spec)
     return statement.text if kind is TableKind.LOADED else plain_text(statement)
+
+
+def _view_texts(statement: CreateTable, context: Context) -> list[str]:
+    """The texts of the views that a query reads, which is another one when they are."""
+    return texts_of_views(statement.query, context) if statement.query is not None else []
 
 
 def _shape(spec: TableSpec) -> str:

@@ -43,6 +43,7 @@ from millpond.runtime.flows.waiting import waiting_spec
 from millpond.runtime.flows.work import Work
 from millpond.runtime.keeping.editing import Change, TableChange, difference, statements_of
 from millpond.runtime.keeping.ledger import DEFINITION, LOAD, VIEW, Definition, decide_edit, definition_of
+from millpond.runtime.keeping.named import put_views
 from millpond.runtime.keeping.reshaping import ensure_columns, reshaped, reshaped_groups, with_rows
 from millpond.runtime.keeping.widening import known_shape, shape_in
 from millpond.runtime.spark.access import Views, arrow_frame
@@ -122,6 +123,9 @@ class Preparation:
         stays = (Change.KEPT, Change.NEW, Change.RESHAPED)
         forgotten = [table.name for table in found.tables if table.change not in stays]
         decide_edit(store, forgotten, {flow.id: statements_of(flow) for flow in self._context.plan.flows})
+        with store.begin() as tx:
+            put_views(tx, store, self._context.plan)
+            tx.commit()
 
     def _reshape(self, change: TableChange) -> None:
         """Give a table its other columns; what it holds, what is kept beside it and its definition in one commit."""

@@ -20,6 +20,7 @@ from millpond.relational.memory import Memory
 from millpond.relational.sources import Lookable
 from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
 from millpond.runtime.figures.asking import explained
+from millpond.runtime.keeping.named import views_of
 from millpond.runtime.planning import QUERY, plan_text, without_lines
 from millpond.runtime.spark.access import Views
 from millpond.runtime.spark.errors import too_far, translate
@@ -52,7 +53,7 @@ def bind_against(
 def explain_beside(asked: Explain, app: Plan, store: Store, plan_with: Callable[[str], Plan]) -> pa.Table:
     """The answer to an EXPLAIN of a statement that could stand in the app's file, which `plan_with` plans with more at
     its end; tables that were made outside of the file are known too. Raises for the mistakes in the statement."""
-    others = declarations(store, (table.name for table in app.tables))
+    others = declarations(store, (known.name for known in (*app.tables, *app.views)))
     plan = plan_with(others + asked.code)
     shot = plan.one_shots[-1]
     found = without_lines(plan, shot.place.line - 1)
@@ -71,10 +72,13 @@ def as_stored(shot: OneShot, store: Store) -> OneShot:
 
 
 def declarations(store: Store, without: Iterable[str] = ()) -> str:
-    """One line of DDL for each table that a user may read, but for some."""
+    """One line of DDL for each table and view that a user may read, but for some."""
     left_out = {DEAD_LETTERS, *(name.lower() for name in without)}
     tables = [store.table(name) for name in store.names() if name.lower() not in left_out]
-    return "".join(f"{_declaration(t.name, t.schema)};\n" for t in tables if not t.spec.hidden)
+    made = [_declaration(t.name, t.schema) for t in tables if not t.spec.hidden]
+    views = [v for name, v in views_of(store).items() if name not in left_out]
+    made += [f"CREATE VIEW {_quoted(v['name'])} AS {v['text']}" for v in views]
+    return "".join(f"{text};\n" for text in made)
 
 
 def _declaration(name: str, schema: Schema) -> str:

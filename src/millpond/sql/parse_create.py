@@ -1,4 +1,4 @@
-"""CREATE STREAM, CREATE TABLE and CREATE INDEX."""
+"""CREATE STREAM, CREATE TABLE, CREATE VIEW and CREATE INDEX."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from millpond.sql.statements import (
     CreateIndex,
     CreateStream,
     CreateTable,
+    CreateView,
     Name,
     Statement,
     Watermark,
@@ -35,7 +36,7 @@ class _Body:
 
 
 def parse_create(grammar: Grammar, common: dict[str, Any]) -> Statement:
-    """CREATE [OR REPLACE] STREAM | TABLE | INDEX ..."""
+    """CREATE [OR REPLACE] STREAM | TABLE | VIEW | INDEX ..."""
     grammar.expect("CREATE")
     or_replace = grammar.take("OR", "REPLACE")
     if grammar.take("STREAM"):
@@ -44,12 +45,9 @@ def parse_create(grammar: Grammar, common: dict[str, Any]) -> Statement:
         return _create_table(grammar, {**common, "or_replace": or_replace})
     if not or_replace and grammar.take("INDEX"):
         return _create_index(grammar, common)
-    if grammar.sees("VIEW"):
-        hint = (
-            "Write CREATE TABLE ... AS SELECT: over tables it is kept up to date, over a stream CREATE STREAM names it."
-        )
-        grammar.refuse("There is no CREATE VIEW.", code="MP109", hint=hint)
-    return grammar.refuse_unexpected("STREAM or TABLE" if or_replace else "STREAM, TABLE or INDEX")
+    if grammar.take("VIEW"):
+        return _create_view(grammar, {**common, "or_replace": or_replace})
+    return grammar.refuse_unexpected("STREAM, TABLE or VIEW" if or_replace else "STREAM, TABLE, VIEW or INDEX")
 
 
 def _if_not_exists(grammar: Grammar) -> bool:
@@ -90,6 +88,15 @@ def _create_table(grammar: Grammar, common: dict[str, Any]) -> CreateTable:
     if not body.columns:
         grammar.refuse_unexpected("( or AS", "CREATE TABLE name (column TYPE, ...) or CREATE TABLE name AS SELECT ...")
     return CreateTable(**made, columns=tuple(body.columns), options=take_options(grammar))
+
+
+def _create_view(grammar: Grammar, common: dict[str, Any]) -> CreateView:
+    exists = _if_not_exists(grammar)
+    name = grammar.name("a view's name")
+    if grammar.sees("("):
+        grammar.refuse("A view declares no columns.", hint="Leave the columns out: the query names them.")
+    grammar.expect("AS")
+    return CreateView(**common, if_not_exists=exists, name=name, query=grammar.query(), options=take_options(grammar))
 
 
 def _create_index(grammar: Grammar, common: dict[str, Any]) -> CreateIndex:

@@ -172,6 +172,17 @@ class CreateTable(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CreateView(Statement):
+    """CREATE VIEW name AS query."""
+
+    name: Name
+    query: exp.Query
+    options: OptionGroup = NO_OPTIONS
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class CreateIndex(Statement):
     """CREATE INDEX [name] ON table (columns)."""
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from millpond.errors import Problem
 from millpond.plan.checks.subject import Subject
-from millpond.sql.statements import CreateIndex, CreateStream, CreateTable, Describe, Drop, Name, Statement
+from millpond.sql.statements import CreateIndex, CreateStream, CreateTable, CreateView, Describe, Drop, Name, Statement
 from millpond.suggest import did_you_mean
 
 
 def check(subject: Subject) -> Iterator[Problem]:
     declared: dict[str, Statement] = {}
     for statement in subject.statements:
-        if isinstance(statement, CreateStream | CreateTable):
+        if isinstance(statement, CreateStream | CreateTable | CreateView):
             declared[statement.name.key] = statement
         elif isinstance(statement, Drop):
             yield from _drop(subject, statement, declared)
@@ -46,6 +46,11 @@ def _index(subject: Subject, statement: CreateIndex) -> Iterator[Problem]:
     yield from _known(subject, statement.table)
     relation = subject.catalog.find(statement.table.text)
     if relation is None:
+        return
+    if relation.query is not None and not relation.is_stream:
+        message = f"An index needs a table, but '{statement.table}' is a view, which keeps no rows."
+        hint = f"Index the tables that it reads, or keep it: CREATE TABLE {statement.table} AS SELECT ...;"
+        yield subject.problem("MP215", message, statement.table.place, hint)
         return
     if relation.is_stream:
         message = f"An index needs a table, but '{statement.table}' is a stream."

@@ -50,7 +50,8 @@ def _show(statement: Show, plan: Plan, progress: AppProgress) -> pa.Table:
         streams = [(s.name, _sources(s, plan), s.derived) for s in plan.streams]
         return _table(("name", "source", "derived"), streams)
     if kind == "VIEWS":
-        return _table(("name", "refresh"), [(t.name, t.refresh) for t in plan.tables if t.kind == "view"])
+        kept = [(t.name, t.refresh) for t in plan.tables if t.kind == "view"]
+        return _table(("name", "refresh"), kept + [(v.name, "not kept: a name for a query") for v in plan.views])
     if kind == "CONNECTORS":
         found = [(kind_, name) for kind_ in ("source", "sink", "backend") for name in registry.names(kind_)]
         return _table(("kind", "name"), found)
@@ -92,6 +93,10 @@ def _describe(statement: Describe, store: Store, plan: Plan) -> pa.Table:
         if statement.extended:
             rows += [(f"# {n}", v, None, None, None) for n, v in _extended(table)]
         return _table(("column", "type", "nullable", "key", "default"), rows)
+    view = next((v for v in plan.views if v.name.lower() == name.lower()), None)
+    if view is not None:
+        columns = [(c.name, type_name(c.type), c.nullable, False, None) for c in view.columns or ()]
+        return _table(("column", "type", "nullable", "key", "default"), columns)
     stream = next((s for s in plan.streams if s.name.lower() == name.lower()), None)
     if stream is None:
         hint = did_you_mean(name, [*known.values(), *(s.name for s in plan.streams)])

@@ -17,6 +17,8 @@ FLOW, ONCE, LOAD, DEFINITION, VIEW, CHANGES = "flow:", "once:", "load:", "defini
 STATEMENTS, LAST = "statements:", "last:"
 # What a changed file has decided to drop, while it is being dropped.
 EDIT = "edit"
+# The query of a view that has no rows of its own, and whether it stands in the app's file.
+NAMED = "named:"
 # Which epoch a flow is in.
 EPOCH = "epoch:"
 # A copy of the state directory's identity.
