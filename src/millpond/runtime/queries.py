@@ -53,7 +53,7 @@ def bind_against(
 def explain_beside(asked: Explain, app: Plan, store: Store, plan_with: Callable[[str], Plan]) -> pa.Table:
     """The answer to an EXPLAIN of a statement that could stand in the app's file, which `plan_with` plans with more at
     its end; tables that were made outside of the file are known too. Raises for the mistakes in the statement."""
-    others = declarations(store, (known.name for known in (*app.tables, *app.views)))
+    others = declarations(store, [*(table.name for table in app.tables), *(view.name for view in app.views)])
     plan = plan_with(others + asked.code)
     shot = plan.one_shots[-1]
     found = without_lines(plan, shot.place.line - 1)
