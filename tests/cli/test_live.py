@@ -122,6 +122,16 @@ def test_a_failure_is_printed_in_full_below_the_last_picture() -> None:
     assert text.rindex(str(FAILURE)) > text.rindex("1 of 1 flow failed")
 
 
+def test_a_failure_that_was_repaired_is_not_printed_at_the_end() -> None:
+    terminal = io.StringIO()
+    view = LiveView(terminal, io.StringIO())
+    view.tell(FAILURE)
+    view.show(failed())
+    view.show(progress())
+    view.close(progress("stopped"))
+    assert str(FAILURE) not in visible(terminal.getvalue())
+
+
 def test_a_view_that_showed_nothing_leaves_nothing() -> None:
     terminal = io.StringIO()
     LiveView(terminal, io.StringIO()).close(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 
 import pytest
 from tests.cli.fake_app import progress
@@ -54,6 +55,17 @@ def test_a_warning_and_a_failure_are_told_once_when_they_come_up() -> None:
         assert view.told == [NEW, ERROR]
     assert view.told == [NEW, ERROR]
     assert watcher.told == {KNOWN, NEW, ERROR}
+
+
+def test_a_failure_that_was_repaired_and_comes_again_is_told_again() -> None:
+    view = Remembering()
+    moments = iter([progress(failures=(ERROR,)), progress(), progress(failures=(ERROR,))])
+    last = progress(failures=(ERROR,))
+    with Watcher(lambda: next(moments, last), view):
+        until = time.monotonic() + 10
+        while len(view.shown) < 3 and time.monotonic() < until:
+            view.seen.wait(0.01)
+    assert view.told == [ERROR, ERROR]
 
 
 def test_a_bug_in_showing_is_raised_and_not_lost() -> None:

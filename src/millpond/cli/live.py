@@ -30,6 +30,7 @@ class LiveView:
     def show(self, progress: AppProgress) -> None:
         if not self._live.is_started:
             self._live.start()
+        self._failures = [failure for failure in self._failures if failure in progress.failures]
         self._live.update(Picture(progress, self._file), refresh=True)
 
     def close(self, progress: AppProgress | None) -> None:

@@ -31,6 +31,7 @@ class Watcher:
         self._progress = progress
         self._view = view
         self.told = set(told)
+        self._failing: set[Problem] = set()
         self._ended = threading.Event()
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
@@ -59,6 +60,9 @@ class Watcher:
 
     def _look(self) -> AppProgress:
         progress = self._progress()
+        # What was repaired, and fails again, is told again.
+        self.told -= self._failing - set(progress.failures)
+        self._failing = set(progress.failures)
         for problem in (*progress.problems, *progress.failures):
             if problem not in self.told and not self._excuses(problem):
                 self.told.add(problem)
