@@ -91,7 +91,10 @@ def test_one_shot_statements_run_once_and_added_ones_run_later(app: Any, tmp_pat
     again.stop()
 
 
-def test_merge_and_on_conflict_run_by_execute_and_in_transactions(app: Any) -> None:
+@pytest.mark.spark
+def test_merge_and_on_conflict_run_by_execute_and_in_transactions(tmp_path: Path, spark: Any) -> None:
+    app = mp.App(sql=USERS, state=tmp_path / "state", spark=spark)
+    app.run_once()
     merge = """MERGE INTO users USING (SELECT 'u1' AS id, 50 AS age UNION ALL SELECT 'u9', 9) AS s
         ON users.user_id = s.id
         WHEN MATCHED THEN UPDATE SET age = s.age WHEN NOT MATCHED THEN INSERT (user_id, age) VALUES (s.id, s.age)"""
@@ -103,6 +106,7 @@ def test_merge_and_on_conflict_run_by_execute_and_in_transactions(app: Any) -> N
             tx.execute("INSERT INTO users (user_id, age) VALUES ('x', 1), ('x', 8) ON CONFLICT DO UPDATE SET age = 1")
         assert tx.execute("INSERT INTO users (user_id) VALUES ('u9') ON CONFLICT DO NOTHING") == 0
     assert app.table("users").values("age", "user_id IN ('u1', 'u8', 'u9')") == [50, 10, 8]
+    app.stop()
 
 
 def test_a_view_is_made_asked_and_dropped_at_once(app: Any) -> None:
@@ -322,3 +326,12 @@ def test_records_fed_from_python_are_read_once_in_their_order(spark: Any, tmp_pa
     assert app.table("total").to_arrow().to_pylist() == [{"n": 4, "price": Decimal("0.60")}]
     assert app.table("dead_letters").count() == 2
     app.stop()
+
+
+@pytest.mark.spark
+def test_an_app_that_stops_leaves_the_session_of_others_alone(tmp_path: Path, spark: Any) -> None:
+    app = mp.App(sql=USERS, state=tmp_path / "state")
+    app.run_once()
+    assert app.query("SELECT stddev(age) AS s FROM users WHERE age > 50").rows() == [{"s": None}]
+    app.stop()
+    assert spark.range(3).count() == 3

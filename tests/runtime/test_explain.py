@@ -23,8 +23,8 @@ INSERT INTO notes SELECT 'x' FROM others
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> Any:
-    made = mp.App(sql=APP, state=tmp_path / "state")
+def app(tmp_path: Path, spark: Any) -> Any:
+    made = mp.App(sql=APP, state=tmp_path / "state", spark=spark)
     yield made
     made.stop()
 

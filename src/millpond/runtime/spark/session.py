@@ -76,6 +76,31 @@ QUIET_CONF = {
 LOOK_MS_PER_FLOW, LOOK_MS_MIN, LOOK_MS_MAX = 4, 20, 250
 
 
+class _Users:
+    """How many use the one session that a process can have: apps, and whoever had made it before the first of them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._context: SparkContext | None = None
+        self._count = 0
+
+    def add(self, session: SparkSession, *, existed: bool) -> None:
+        """One more; a session that existed and is not one of ours has a user already."""
+        if session.sparkContext is not self._context:
+            self._context, self._count = session.sparkContext, int(existed)
+        self._count += 1
+
+    def remove(self, session: SparkSession) -> bool:
+        """One less; whether that was the last."""
+        if session.sparkContext is not self._context:
+            return True
+        self._count -= 1
+        return self._count <= 0
+
+
+_USERS = _Users()
+
+
 def build_session(
     *,
     master: str = "local[*]",
@@ -103,20 +128,23 @@ def build_session(
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         **PRIVATE_CONF,
-        **(_temporary_conf(files) if files is not None else {}),
         **(extra or {}),
     }
     if not master.startswith("local"):
         for name in ("spark.driver.bindAddress", "spark.driver.host", "spark.authenticate"):
             conf.pop(name, None)
-    for name, value in conf.items():
+    # Not part of what Java is started with: it may outlive this session and these folders.
+    for name, value in (conf | (_temporary_conf(files) if files is not None else {})).items():
         builder = builder.config(name, value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    with _interrupts_kept():
+    with _interrupts_kept(), _USERS.lock:
         try:
             launch_java(conf, log_file)
-            _set_temporary(files)
+            existed = SparkContext._active_spark_context is not None
+            if not existed:
+                _set_temporary(files)
             session = builder.getOrCreate()
+            _USERS.add(session, existed=existed)
         except (PySparkException, RuntimeError, OSError) as error:
             hint = "Run: millpond doctor" + (f"; Spark's own words are in {log_file}." if log_file else "")
             raise SetupError("MP705", f"Spark did not start: {_first_line(error)}", hint=hint) from error
@@ -138,7 +166,10 @@ def _set_temporary(files: Path | None) -> None:
 
 
 def end_session(session: SparkSession) -> None:
-    """Stop Spark; one that was ended from outside is no error."""
+    """Stop Spark, unless another app of this process uses it; one that was ended from outside is no error."""
+    with _USERS.lock:
+        if not _USERS.remove(session):
+            return
     try:
         session.stop()
         _set_temporary(None)
