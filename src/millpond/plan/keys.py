@@ -1,6 +1,8 @@
-"""The primary key of a table made AS SELECT: as written, its groups, or the key of the one table it copies."""
+"""The primary key of a table made AS SELECT: as written, its groups, or what follows from the keys of its tables."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from sqlglot import exp
 
@@ -8,6 +10,7 @@ from millpond.plan.bound import BoundQuery, BoundSelect, Output
 from millpond.plan.columns import WINDOW_COLUMNS
 from millpond.plan.context import Context
 from millpond.plan.outputs import expression_name
+from millpond.plan.refresh import Bond, Input, bonds_of, inputs_of
 from millpond.sql import nodes
 from millpond.sql.statements import CreateTable
 from millpond.suggest import did_you_mean
@@ -22,8 +25,9 @@ def key_of_query(statement: CreateTable, bound: BoundQuery, context: Context) ->
         return _group_key(statement, bound, top, context), True
     if statement.key:
         return _written_key(statement, bound.outputs, context), False
-    copied = context.tables.get(bound.tables[0].lower()) if bound.tables else None
-    return _kept_key(bound), copied is not None and copied.spec.null_keys
+    key, tables = _kept_key(bound)
+    below = [context.tables.get(name.lower()) for name in tables]
+    return key, any(table is not None and table.spec.null_keys for table in below)
 
 
 def _written_key(statement: CreateTable, outputs: tuple[Output, ...], context: Context) -> tuple[str, ...]:
@@ -77,18 +81,70 @@ def _report_group(statement: CreateTable, group: exp.Expr, context: Context) -> 
     context.findings.error("MP208", message, group, f"Add {name} to the SELECT list: the groups are the table's key.")
 
 
-def _kept_key(bound: BoundQuery) -> tuple[str, ...]:
-    """The key of the only relation below, when all its columns come through as they are."""
+def _kept_key(bound: BoundQuery) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The key that follows from the keys of the tables below, and the tables whose keys make it: a table whose key is
+    equal to columns of others adds no row to theirs."""
     top = bound.top
-    if top is None or bound.drivers or len(top.scope.items) != 1 or top.node.args.get("distinct"):
+    inputs = _joined_inputs(bound, top) if top is not None else ()
+    if top is None or not inputs:
+        return (), ()
+    keys = {i.alias.lower(): i.columns.key for i in top.scope.items if i.columns is not None}
+    bonds = tuple(bonds_of(top, inputs))
+    base = [i.alias for i in inputs if not i.optional]
+    for alias in list(reversed(base)):
+        others = [a for a in base if a != alias]
+        if alias in _determined(others, keys, bonds):
+            base = others
+    if not base or not all(i.alias in _determined(base, keys, bonds) for i in inputs):
+        return (), ()
+    names = [_output_of(bound, alias, column, bonds) for alias in base for column in keys[alias]]
+    tables = tuple(i.table for i in inputs if i.alias in base)
+    return (tuple(dict.fromkeys(n for n in names if n)), tables) if all(names) else ((), ())
+
+
+def _joined_inputs(bound: BoundQuery, top: BoundSelect) -> tuple[Input, ...]:
+    """The tables of a FROM, each with a key; none where rows come from anything else too."""
+    node = top.node
+    if bound.drivers or node.args.get("distinct") or node.args.get("laterals") or top.grouped:
         return ()
-    item = top.scope.items[0]
-    if item.columns is None or not item.columns.key:
+    if any(any(word in _words(join) for word in ("RIGHT", "FULL")) for join in node.args.get("joins") or ()):
         return ()
-    passed = {
-        o.expr.name.lower(): o.name
-        for o in bound.outputs or ()
-        if isinstance(o.expr, exp.Column) and o.expr.table == item.alias
-    }
-    key = [passed.get(k.lower()) for k in item.columns.key]
-    return tuple(k for k in key if k) if all(key) else ()
+    if any(isinstance(i.node, exp.Table) and i.node.args.get("joins") for i in top.scope.items):
+        return ()
+    items = {i.alias.lower(): i for i in top.scope.items if i.shown}
+    found = tuple(i for i in inputs_of(top) if i.alias in items)
+    keyed = all(item.columns is not None and item.columns.key for item in items.values())
+    return found if keyed and len(found) == len(items) else ()
+
+
+def _words(join: exp.Join) -> list[str]:
+    return f"{join.args.get('side') or ''} {join.args.get('kind') or ''}".upper().split()
+
+
+def _determined(start: list[str], keys: Mapping[str, tuple[str, ...]], bonds: tuple[Bond, ...]) -> set[str]:
+    """The tables of which there is at most one row for each combination of rows of some."""
+    known = set(start)
+    while start:
+        more = {a for a in keys if a not in known and keys[a] and all(_tied(a, k, known, bonds) for k in keys[a])}
+        if not more:
+            break
+        known |= more
+    return known
+
+
+def _tied(alias: str, column: str, known: set[str], bonds: tuple[Bond, ...]) -> bool:
+    """Whether a column equals one of tables that are known."""
+    ways = (bond.across(alias) for bond in bonds if bond.optional in (None, alias))
+    return any(way is not None and way[0].lower() == column.lower() and way[1][0] in known for way in ways)
+
+
+def _output_of(bound: BoundQuery, alias: str, column: str, bonds: tuple[Bond, ...]) -> str | None:
+    """The output that is a column, or one that always equals it."""
+    equal = [b.across(alias) for b in bonds if b.optional is None]
+    wanted = [(alias, column.lower())]
+    wanted += [(a[1][0], a[1][1].lower()) for a in equal if a is not None and a[0].lower() == column.lower()]
+    for output in bound.outputs or ():
+        found = output.expr
+        if isinstance(found, exp.Column) and (found.table.lower(), found.name.lower()) in wanted:
+            return output.name
+    return None

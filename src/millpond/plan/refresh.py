@@ -124,8 +124,8 @@ def plan_refresh(bound: BoundQuery, key: tuple[str, ...]) -> RefreshPlan:
     why = _why_whole(bound, top)
     if why or top is None:
         return RefreshPlan(why=why or "it is no single SELECT")
-    inputs = tuple(_inputs(top))
-    bonds = tuple(_bonds(top, inputs))
+    inputs = tuple(inputs_of(top))
+    bonds = tuple(bonds_of(top, inputs))
     marks = _marks(bound, top, inputs, key)
     if not marks:
         what = "no group is a column" if top.grouped else "no column comes through as it is"
@@ -164,7 +164,8 @@ def _is_table(item: Item) -> bool:
     return isinstance(item.node, exp.Table) and item.relation is not None and not item.drivers
 
 
-def _inputs(top: BoundSelect) -> Iterator[Input]:
+def inputs_of(top: BoundSelect) -> Iterator[Input]:
+    """The tables of a FROM."""
     optional = {id(j.this) for j in top.node.args.get("joins") or () if _is_optional(j)}
     for item in top.scope.items:
         if _is_table(item) and item.relation is not None:
@@ -176,7 +177,8 @@ def _is_optional(join: exp.Join) -> bool:
     return any(word in words for word in ("LEFT", "SEMI", "ANTI"))
 
 
-def _bonds(top: BoundSelect, inputs: tuple[Input, ...]) -> Iterator[Bond]:
+def bonds_of(top: BoundSelect, inputs: tuple[Input, ...]) -> Iterator[Bond]:
+    """The columns that are equal in joined rows."""
     known = {i.alias for i in inputs}
     where = top.node.args.get("where")
     yield from (b for c in all_of(where.this if where is not None else None) if (b := _bond(c, known, None)))
