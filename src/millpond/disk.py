@@ -49,10 +49,16 @@ class Writer:
         self.checksum = 0
 
     def write(self, data: Any) -> int:
+        if self._file < 0:
+            return len(data)
         written = append_all(self._file, self.size, [data], half=self._half)
         self.checksum = zlib.crc32(data, self.checksum)
         self.size += written
         return written
+
+    def abandon(self) -> None:
+        """Write nothing any more: whoever holds this may still want to end the file when it is forgotten."""
+        self._file = -1
 
     def tell(self) -> int:
         return self.size

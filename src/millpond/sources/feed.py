@@ -13,6 +13,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,7 @@ class Feed:
         self._last = 0
         self._sums: dict[str, list[int]] = {}
         self._written: list[int] = []
+        self._marked = False
         # Rows and time of each feed file of this run that waits for its batch.
         self._pending: deque[tuple[int, float]] = deque()
 
@@ -77,6 +79,9 @@ class Feed:
 
     def writer(self) -> FeedWriter:
         """A writer for the next feed file."""
+        if (self._aside / _name(self._last)).exists():
+            # It is in the journal, and the disk refused to move it.
+            self._show(self._marked)
         return FeedWriter(self._aside / _name(self._last + 1), self._note)
 
     def _note(self, written: list[int]) -> None:
@@ -89,7 +94,7 @@ class Feed:
         sums = {str(self._last + 1): self._written}
         self._journal.append({**remember, "feed": self._last + 1, "marked": marked, SUMS: sums})
         self._sums.update(sums)
-        self._last += 1
+        self._last, self._marked = self._last + 1, marked
         reach("feed.remembered")
         self._pending.append((_rows(self._aside / _name(self._last)) if rows is None else rows, time.time()))
         self._show(marked)
@@ -211,13 +216,11 @@ class FeedWriter:
         self._flush()
         assert self._writer is not None
         assert self._out is not None
-        with disk_errors(self._path):
-            try:
-                self._writer.close()
-                os.fsync(self._file)
-            finally:
-                os.close(self._file)
+        with self._given_up_on_error():
+            self._writer.close()
+            os.fsync(self._file)
             sync_folder(self._path.parent)
+        os.close(self._file)
         self._closed([self._out.size, self._out.checksum])
 
     def _flush(self) -> None:
@@ -225,14 +228,28 @@ class FeedWriter:
             return
         table = pa.Table.from_batches(self._held)
         self._held, self._held_rows, self._held_bytes = [], 0, 0
-        with disk_errors(self._path):
+        with self._given_up_on_error():
             if self._writer is None:
                 options = {"compression": "zstd", "compression_level": 1, "write_statistics": False}
                 words = [name for name in table.schema.names if name in REPEATED]
+                # A new file, not an old one made empty: whoever failed to write that may still hold it.
+                self._path.unlink(missing_ok=True)
                 self._file = open_private(self._path)
                 self._out = Writer(self._file)
                 self._writer = pq.ParquetWriter(self._out, table.schema, use_dictionary=words, **options)
             self._writer.write_table(table, row_group_size=GROUP_ROWS)
+
+    @contextmanager
+    def _given_up_on_error(self) -> Iterator[None]:
+        """What fails inside ends the file: Parquet's writer would write its end when it is forgotten."""
+        try:
+            with disk_errors(self._path):
+                yield
+        except BaseException:
+            if self._out is not None:
+                self._out.abandon()
+                os.close(self._file)
+            raise
 
 
 def sums_of(entries: Sequence[Entry]) -> dict[str, list[int]]:

@@ -228,9 +228,11 @@ class Flow:
             if self.reader.poll():
                 self._fed.set()
             self.polls_ended = self.polls_begun
+            self.interruption.polled()
         except MillpondError as error:
-            self.fail(error)
-            self.stop()
+            if not self.interruption.notes(error):
+                self.fail(error)
+                self.stop()
         self._context.notices.extend(self.reader.problems())
 
     def renew(self) -> None:

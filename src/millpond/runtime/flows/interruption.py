@@ -17,6 +17,8 @@ from millpond.runtime.spark.process import is_ending, java_gone
 
 # What is not there, or cannot be reached, may be in a moment; anything else would fail again.
 MISSING, UNREACHABLE = "MP501", ("MP506", "MP602")
+# A disk that is full: somebody may make room.
+FULL = "MP805"
 # Between two tries where the source has no options for it.
 DELAY_S = 2.0
 # How long a flow that only catches up waits for what has gone away; one that goes on waits without end.
@@ -35,6 +37,8 @@ class Interruption:
         self._since: float | None = None
         self._due = 0.0
         self.is_on = False
+        # A poll has failed since the last one that went through.
+        self._polling = False
         self.retries = 0
         self.error: MillpondError | None = None
 
@@ -57,6 +61,8 @@ class Interruption:
             limit_s = self._limit_s
         elif error.code in UNREACHABLE:
             limit_s = max(self._limit_s, CATCH_UP_S) if catching_up else float("inf")
+        elif error.code == FULL:
+            limit_s = 0.0 if catching_up else float("inf")
         else:
             return False
         if now - since >= limit_s:
@@ -65,6 +71,22 @@ class Interruption:
         self.is_on, self.error = True, error
         self.retries += 1
         return True
+
+    def notes(self, error: MillpondError) -> bool:
+        """Whether a poll that failed may be tried again: the disk is full, and the query goes on with what it has."""
+        if error.code != FULL:
+            return False
+        self._polling = True
+        self._since = self._clock() if self._since is None else self._since
+        self.error = error
+        self.retries += 1
+        return True
+
+    def polled(self) -> None:
+        """A poll went through."""
+        if self._polling and not self.is_on:
+            self.is_over()
+        self._polling = False
 
     @property
     def left_s(self) -> float:

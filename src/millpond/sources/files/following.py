@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.contracts.source import ORDER_MINOR, SourceSpec, SourceStatus
-from millpond.errors import Problem, Severity, SourceError
+from millpond.errors import Problem, Severity, SourceError, StateError
 from millpond.sources.feed import FILES_MAX, Feed, is_marked, rows_of
 from millpond.sources.files.batching import Batching, Kind
 from millpond.sources.files.choosing import contents_of, settled
@@ -155,6 +155,10 @@ class FileStream:
                 raise
             self._status = replace(self._status, health="disconnected", detail=error.problems[0].message)
             return False
+        except StateError:
+            # What was read is not in the feed: the next poll reads it again.
+            self._tried.clear()
+            raise
         there = bool(seen) or self._where.there()
         self._status = replace(
             self._status,
