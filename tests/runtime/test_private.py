@@ -60,6 +60,34 @@ def test_a_state_directory_is_private_and_sparks_files_go_with_the_app(tmp_path:
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / "out").glob("*.jsonl")} == {0o644}
 
 
+SHARED = """
+import sys, json
+import millpond as mp
+from pathlib import Path
+
+folder = Path(sys.argv[1])
+first, second = mp.App(sql="CREATE TABLE t (a INT);"), mp.App(sql="CREATE TABLE t (a INT);", state=folder / "second")
+spark = first._open().spark()
+made = first._temporary
+second._open().spark()
+first.stop()
+# A shuffle, which writes to the local folder.
+found = spark.range(30000).repartition(3).selectExpr("id % 7 AS k").groupBy("k").count().collect()
+kept = [path.name for path in made.iterdir()]
+second.stop()
+print(json.dumps([len(found), kept, made.exists(), (folder / "second" / "spark").exists()]))
+"""
+
+
+@pytest.mark.process
+@pytest.mark.spark
+def test_sparks_files_stay_until_the_last_app_of_a_process_stops(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SHARED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [7, ["spark"], False, False]
+
+
 @pytest.mark.spark
 def test_spark_answers_nobody_without_the_secret(spark: Any) -> None:
     jvm = spark._jvm

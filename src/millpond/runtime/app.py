@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import tempfile
 import threading
 import time
@@ -38,7 +37,7 @@ from millpond.runtime.figures.progress import AppProgress
 from millpond.runtime.flows.work import Work
 from millpond.runtime.keeping.defining import DEFINITIONS, define, portions
 from millpond.runtime.keeping.edit_told import difference_json
-from millpond.runtime.keeping.state import state_of
+from millpond.runtime.keeping.state import remove_temporary, state_of
 from millpond.runtime.loading.columns_found import recalled
 from millpond.runtime.loading.feeding import Feeder, receivers_of
 from millpond.runtime.planning import AppText
@@ -161,7 +160,7 @@ class App:
         self._halt()
         self._stopped = True
         if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            remove_temporary(self._temporary)
             self._temporary = None
 
     def _halt(self) -> None:
@@ -408,7 +407,7 @@ class App:
         if self._temporary is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="millpond-"))
             # For an app that nobody stops.
-            weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
+            weakref.finalize(self, remove_temporary, self._temporary)
         return self._temporary
 
     def _listen(self, running: Running) -> None:

@@ -7,6 +7,7 @@ import fcntl
 import os
 import secrets
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -158,9 +159,35 @@ def in_use(path: Path, holder: str) -> StateError:
 
 
 def _clear(path: Path) -> None:
-    """Remove what is of no use after a restart."""
-    for name in (EXCHANGE, SPARK):
-        shutil.rmtree(path / name, ignore_errors=True)
+    """Remove what is of no use after a restart; Spark's files stay while a session of this process uses them."""
+    shutil.rmtree(path / EXCHANGE, ignore_errors=True)
+    if not _is_locked(path / SPARK / LOCK):
+        shutil.rmtree(path / SPARK, ignore_errors=True)
+
+
+def remove_temporary(path: Path) -> None:
+    """Remove a state directory that nobody named, but for what a session of this process still uses."""
+    for entry in path.iterdir() if path.is_dir() else ():
+        if entry.name == SPARK and _is_locked(entry / LOCK):
+            continue
+        shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
+    with suppress(OSError):
+        path.rmdir()
+
+
+def _is_locked(file: Path) -> bool:
+    """Whether a process has a lock on a file, this one too."""
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def identity_of(path: Path) -> dict[str, Any]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
+import shutil
 import signal
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +85,31 @@ class _Users:
         self.lock = threading.Lock()
         self._context: SparkContext | None = None
         self._count = 0
+        # Where its temporary files are, and a lock that keeps them there while it runs.
+        self._files: tuple[Path, int] | None = None
 
     def add(self, session: SparkSession, *, existed: bool) -> None:
         """One more; a session that existed and is not one of ours has a user already."""
         if session.sparkContext is not self._context:
             self._context, self._count = session.sparkContext, int(existed)
         self._count += 1
+
+    def keep(self, files: Path | None) -> None:
+        """Nobody may remove these files before `release`: the app in whose folder they are may stop before others."""
+        if files is not None:
+            lock = os.open(make_folder(files) / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._files = files, lock
+
+    def release(self) -> None:
+        """Spark has ended: its files go, and with them a state directory of which nothing else is left."""
+        if self._files is not None:
+            files, lock = self._files
+            self._files = None
+            os.close(lock)
+            shutil.rmtree(files, ignore_errors=True)
+            with suppress(OSError):
+                files.parent.rmdir()
 
     def remove(self, session: SparkSession) -> bool:
         """One less; whether that was the last."""
@@ -142,6 +163,8 @@ def build_session(
             launch_java(conf, log_file)
             existed = SparkContext._active_spark_context is not None
             if not existed:
+                _USERS.release()
+                _USERS.keep(files)
                 _set_temporary(files)
             session = builder.getOrCreate()
             _USERS.add(session, existed=existed)
@@ -172,6 +195,7 @@ def end_session(session: SparkSession) -> None:
             return
     try:
         session.stop()
+        _USERS.release()
         _set_temporary(None)
     except Exception as error:
         if not is_gone(error):
