@@ -117,6 +117,8 @@ CODES: dict[str, str] = {
     "MP812": "A file of the state directory was missing and was made again",
     "MP813": "A view or loaded table is defined otherwise and is made again",
     "MP814": "Aggregates that were added to a table count what comes from now on",
+    "MP815": "A table cannot be computed again from the beginning of its source",
+    "MP816": "Rows were refused while a table was computed again",
     # 9xx: this installation
     "MP901": "This is understood but cannot run yet in this version",
     "MP902": "Java is missing or too old",

@@ -61,6 +61,8 @@ FLOW_POINTS = (
 EPOCH_POINTS = ("epoch.forgotten", "epoch.begun", "epoch.cleaned")
 # When a changed file drops tables.
 EDIT_POINTS = ("edit.decided", "edit.forgotten", "edit.done")
+# When a table is computed again from the beginning of its source.
+BACKFILL_POINTS = ("backfill.read", "backfill.computed", "backfill.stored")
 
 
 def armed(point: str) -> bool:

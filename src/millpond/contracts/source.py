@@ -213,6 +213,19 @@ class SourceStatus:
 
 
 @dataclass(frozen=True)
+class Past:
+    """What a stream has given, to be read again: all records of its first `batches` batches and no others, in the shape
+    of StreamReader.records and in stream order, in parts of bounded size. `folder` is the stream's, which is only read;
+    `own` is for what must be written meanwhile. MP815 where the records are gone or are others now."""
+
+    spec: SourceSpec
+    folder: Path
+    own: Path
+    batches: int
+    spark: Callable[[], SparkSession]
+
+
+@dataclass(frozen=True)
 class SourcePlugin:
     """A source as its module declares it. The module must import neither pyspark nor pandas at its top:
     `check` reads options and discovers columns through it.
@@ -253,6 +266,8 @@ class SourcePlugin:
     # a spec that has become another. It stays the same one, because records may be handed to it at any moment.
     found_in: Callable[[StreamReader], Found] | None = None
     make_known: Callable[[StreamReader, SourceSpec], None] | None = None
+    # Reads again what a stream has given in its first batches; None where that cannot be had again.
+    past: Callable[[Past], Iterator[pa.Table]] | None = None
     # What an error of Spark's means for this source, in its own words; None where Spark's are as good.
     failure: Callable[[SourceSpec, BaseException], MillpondError | None] | None = None
     # Checks one URI and its values without touching anything: returns a sentence for what is wrong, or nothing.

@@ -8,7 +8,7 @@ from typing import Any
 
 from millpond import registry
 from millpond.errors import MillpondError
-from millpond.options import DURATION, INTEGER, TEXT, Option, choice, find_option
+from millpond.options import BOOLEAN, DURATION, INTEGER, TEXT, Option, choice, find_option
 from millpond.plan.findings import Findings
 from millpond.plan.sources import read_into
 from millpond.settings import FLOW_OPTIONS, SETTINGS
@@ -35,6 +35,13 @@ TABLE_OPTIONS = (
     Option("cache.max_size", INTEGER, None, "Rows of a read-through cache in front of the table."),
     Option("cache.ttl", DURATION, None, "How long the read-through cache keeps a row."),
     Option("retention", DURATION, None, "How long a window stays in the table after its end."),
+    Option(
+        "backfill",
+        BOOLEAN,
+        "false",
+        "Whether a GROUP BY table that is added to a stream which has been read, or that gets more aggregates, is "
+        "computed again from the beginning of its source.",
+    ),
 )
 
 

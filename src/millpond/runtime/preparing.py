@@ -14,6 +14,7 @@ from sqlglot import exp
 from millpond.contracts.source import DELETED, IDENTITY, ORDER_MAJOR, ORDER_MINOR, Mode
 from millpond.contracts.table import TableSpec
 from millpond.errors import Place, StateError
+from millpond.faults import reach
 from millpond.plan.aggregate_model import AggregatePlan
 from millpond.plan.model import (
     BATCH,
@@ -32,6 +33,7 @@ from millpond.relational.answer import answered
 from millpond.relational.memory import Memory
 from millpond.runtime.aggregates.companions import companion_specs
 from millpond.runtime.aggregates.outputs import outputs
+from millpond.runtime.backfilling import computed_again, has_past
 from millpond.runtime.context import Context
 from millpond.runtime.dead_letters import SPEC as DEAD_LETTERS_SPEC
 from millpond.runtime.figures.progress import MISSING, READY
@@ -140,19 +142,21 @@ class Preparation:
                 rows = reshaped(store.table(table.name).to_arrow(), table.spec.schema, defaults)
                 store.reshape([(table.spec, rows)], puts)
             else:
-                self._reshape_groups(table, found, puts)
+                self._reshape_groups(table, found, change, puts)
 
-    def _reshape_groups(self, table: TablePlan, found: Definition, puts: dict[str, Any]) -> None:
+    def _reshape_groups(self, table: TablePlan, found: Definition, change: TableChange, puts: dict[str, Any]) -> None:
         store, (flow, step) = self._context.store, self._steps[table.name.lower()]
         plan, before, now = step.aggregate, known_shape(found), shape_in(table, self._context.plan)
         assert plan is not None
         assert before is not None
         assert now is not None
-        batch = self._batch_schema(flow)
-        groups, *others = companion_specs(self._views, plan, lambda query: self._frame(query, batch))
+        groups, *others = self._companions(flow, plan)
         for spec in others:
             # What is kept of values that were not asked for yet is nothing.
             store.create(spec)
+        if change.again:
+            self._backfill(table, puts)
+            return
         rows = reshaped_groups(store.table(groups.name).to_arrow(), groups.schema, before, now)
         spec = self._spec(table, (flow, step))
         with store.begin() as tx:
@@ -160,6 +164,18 @@ class Preparation:
             tx.rollback()
         kept = with_rows(reshaped(store.table(table.name).to_arrow(), spec.schema), touched.filter(keep), spec.schema)
         store.reshape([(groups, rows), (spec, kept)], puts)
+
+    def _backfill(self, table: TablePlan, puts: dict[str, Any]) -> None:
+        """Put what comes of the whole past of its source into a table and into what is kept beside it, in one commit
+        with its definition; views over it are computed anew."""
+        flow, step = self._steps[table.name.lower()]
+        assert step.aggregate is not None
+        specs = [self._spec(table, (flow, step)), *self._companions(flow, step.aggregate)]
+        nothing = self._batch_schema(flow).arrow().empty_table()
+        rows = computed_again(self._context, flow, step, specs, nothing)
+        views = {VIEW + view.name.lower(): None for view in self._context.views_of({table.name})}
+        self._context.store.reshape(rows, {**puts, **views})
+        reach("backfill.stored")
 
     def _default(self, column: Column) -> Any:
         """The value of a column in rows that were there before it."""
@@ -187,6 +203,9 @@ class Preparation:
         self._context.store.create(self._spec(table, step))
         if step and step[1].aggregate:
             self._make_companions(step[0], step[1].aggregate)
+            if has_past(self._context, step[0], table):
+                self._backfill(table, {DEFINITION + table.name.lower(): self._definition(table).as_json()})
+                return
             if not step[1].aggregate.keys:
                 self._first_row(step[0], step[1])
         with self._context.store.begin() as tx:
@@ -216,9 +235,12 @@ class Preparation:
         columns = tuple(Column(n, _storable(c.type)) for n, c in zip(names, found, strict=True))
         return replace(table.spec, schema=Schema(columns, table.spec.schema.key))
 
-    def _make_companions(self, flow: FlowPlan, plan: AggregatePlan) -> None:
+    def _companions(self, flow: FlowPlan, plan: AggregatePlan) -> tuple[TableSpec, ...]:
         batch = self._batch_schema(flow)
-        for spec in companion_specs(self._views, plan, lambda query: self._frame(query, batch)):
+        return tuple(companion_specs(self._views, plan, lambda query: self._frame(query, batch)))
+
+    def _make_companions(self, flow: FlowPlan, plan: AggregatePlan) -> None:
+        for spec in self._companions(flow, plan):
             # Under another table of this name, since dropped, there may be one left.
             self._context.store.drop(spec.name)
             self._context.store.create(spec)

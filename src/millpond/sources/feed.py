@@ -155,6 +155,10 @@ class Feed:
         names = [name for name in os.listdir(self._shown) if name[:NUMBER_DIGITS].isdigit()]
         return {name: int(name[:NUMBER_DIGITS]) for name in names}
 
+    def files(self) -> list[Path]:
+        """The feed files that are there, in their order."""
+        return [self._shown / name for name in sorted(self._numbers())]
+
     def waiting(self) -> int:
         """How many feed files are there; those that Spark has just read may still be among them."""
         return sum(1 for name in os.listdir(self._shown) if name.endswith(".parquet"))

@@ -6,7 +6,10 @@ Guarantee: exactly once. As a stream every record is read once, in the order of 
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterator
 from pathlib import Path
+
+import pyarrow as pa
 
 from millpond.contracts.source import (
     HIDDEN_OFFSET,
@@ -14,6 +17,7 @@ from millpond.contracts.source import (
     HIDDEN_SOURCE,
     Found,
     Mode,
+    Past,
     Patience,
     SourcePlugin,
     SourceSpec,
@@ -77,6 +81,12 @@ def open_table(spec: SourceSpec, folder: Path) -> TableReader:
     return FileTable(spec, folder)
 
 
+def past(wanted: Past) -> Iterator[pa.Table]:
+    from millpond.sources.files.past import read_past
+
+    return read_past(wanted)
+
+
 def validate(spec: SourceSpec) -> str | None:
     """What is wrong with a URI or its options, as a sentence."""
     if not spec.uri.path:
@@ -128,6 +138,7 @@ PLUGIN = SourcePlugin(
     discover=discover,
     open_stream=open_stream,
     open_table=open_table,
+    past=past,
     pace=("watch.interval", "watch.debounce", "file.*", "bulk.*", "sample.rows", "max.rows.per.batch"),
     patience=patience,
     validate=validate,

@@ -7,7 +7,7 @@ Guarantee: exactly once; the same numbers come again after a crash. With a seed 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +27,7 @@ from millpond.contracts.source import (
     RAW,
     Found,
     Mode,
+    Past,
     Progress,
     SourcePlugin,
     SourceSpec,
@@ -40,6 +41,7 @@ from millpond.schema import TIMESTAMP, Column, Schema
 from millpond.sources.feed import FILES_MAX, Feed
 from millpond.sources.limits import OPTIONS as BULK_LIMITS
 from millpond.sources.limits import BulkLimits
+from millpond.sources.past import given, unread_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,6 +52,8 @@ STEP_US_WITHOUT_RATE = 1_000
 INTERVAL_S = 0.1
 # A feed file names its rows in ranges of this many, so that several cores can make them.
 RANGE_ROWS = 65_536
+# Rows that are made at a time where they are read again.
+PAST_ROWS = 100_000
 RANGES = pa.schema([("first", pa.int64()), ("behind", pa.int64())])
 
 OPTIONS = (
@@ -285,6 +289,17 @@ def validate(spec: SourceSpec) -> str | None:
     return None
 
 
+def past(wanted: Past) -> Iterator[pa.Table]:
+    """The rows of its first batches: they follow from their numbers and from when it was started."""
+    entries = given(wanted)
+    unread = [row for table in unread_rows(wanted, entries, RANGES.names) for row in table["first"].to_pylist()]
+    behind = min(unread, default=entries[-1]["next"])
+    times = Times.of(wanted.spec.values, entries[0]["started"])
+    for first in range(0, behind, PAST_ROWS):
+        numbers = np.arange(first, min(first + PAST_ROWS, behind), dtype=np.int64)
+        yield numbered_rows(numbers, times, wanted.spec.shown)
+
+
 PLUGIN = SourcePlugin(
     name="generate",
     options=OPTIONS,
@@ -298,5 +313,6 @@ PLUGIN = SourcePlugin(
     discover=discover,
     open_stream=open_stream,
     open_table=open_table,
+    past=past,
     validate=validate,
 )

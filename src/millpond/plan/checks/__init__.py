@@ -8,6 +8,7 @@ from millpond.errors import Problem
 from millpond.plan.checks import (
     aggregate_places,
     assignments,
+    backfill,
     comparisons,
     defaults,
     drops,
@@ -63,6 +64,7 @@ CHECKS = (
     drops.check,
     event_order.check,
     settings.check,
+    backfill.check,
 )
 
 

@@ -81,7 +81,7 @@ def read_batch(
     size = reader.size_hint(raw)
     rows = reader.on_driver(raw, files) if size <= (ROWS_GATHERED_MAX if files is None else ROWS_DRIVER_MAX) else None
     if rows is not None:
-        return _apart(rows, batch_id)
+        return records_apart(rows, batch_id)
     count = reader.all_good(files) if files is not None and size > ROWS_DIRECT_MAX else None
     if count is not None:
         return Batch(batch_id, reader.records(raw).drop(BAD, RAW), count, pa.table({}))
@@ -95,7 +95,7 @@ def read_batch(
 def split_records(records: DataFrame, batch_id: int, *, small: bool) -> Batch:
     """Good and bad records apart."""
     if small:
-        return _apart(records.toArrow(), batch_id)
+        return records_apart(records.toArrow(), batch_id)
     kept = records.persist(StorageLevel.MEMORY_AND_DISK)
     bad = kept.where(f"`{BAD}` IS NOT NULL").toArrow()
     frame, changes = _good(kept)
@@ -117,7 +117,8 @@ def _is_ordered(records: pa.Table) -> bool:
     return bool(rising.all())
 
 
-def _apart(records: pa.Table, batch_id: int) -> Batch:
+def records_apart(records: pa.Table, batch_id: int) -> Batch:
+    """Good and bad records, which are on the driver, apart."""
     rows = records if _is_ordered(records) else records.sort_by(ORDER)
     is_bad = pc.is_valid(rows[BAD])
     bad = rows.filter(is_bad)

@@ -79,13 +79,14 @@ def _table(table: TableChange) -> str:
     }
     if table.change is Change.RESHAPED:
         told[Change.RESHAPED] = f"kept{rows}{_columns(table)}"
-    return f"{table.name}  {told.get(table.change, f'{table.change}{rows}')}" + (", LOST" if table.loses else "")
+    again = f"; is computed again from the beginning of {table.again}" if table.again else ""
+    return f"{table.name}  {told.get(table.change, f'{table.change}{rows}')}{again}" + (", LOST" if table.loses else "")
 
 
 def _columns(table: TableChange) -> str:
     """The columns that come and go."""
-    from_now = " counted from now on" if table.counts else " with its default, or NULL, in them"
-    added = f"; added: {', '.join(table.added)},{from_now}" if table.added else ""
+    from_now = ", counted from now on" if table.counts else ", with its default, or NULL, in them"
+    added = f"; added: {', '.join(table.added)}{'' if table.again else from_now}" if table.added else ""
     return added + (f"; removed: {', '.join(table.removed)}" if table.removed else "")
 
 
@@ -113,6 +114,7 @@ def difference_json(found: Difference, state: Path) -> dict[str, Any]:
         "tables": [
             {"name": t.name, "change": str(t.change), "rows": t.rows, "loses": t.loses, "hidden": t.hidden}
             | ({"added": list(t.added), "removed": list(t.removed)} if t.change is Change.RESHAPED else {})
+            | ({"again": t.again} if t.again else {})
             for t in found.tables
         ],
         "flows": [

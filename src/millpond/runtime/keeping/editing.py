@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from millpond.contracts.table import Store
@@ -49,6 +49,8 @@ class TableChange:
     removed: tuple[str, ...] = ()
     # Whether its columns are aggregates, which count from now on.
     counts: bool = False
+    # The source from whose beginning it is computed again; "" where it is not.
+    again: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,14 +91,16 @@ class Difference:
     def warnings(self) -> tuple[Problem, ...]:
         """MP813 for what is made again, MP814 for aggregates that count from now on, MP811 for what was added to a
         stream that has been read."""
-        again = [_made_again(t) for t in self.tables if t.change is Change.REBUILT and not t.hidden]
-        again += [_counts_from_now(t) for t in self.tables if t.counts and t.added and t.rows]
-        return (*again, *(_from_now_on(f, s) for f in self.flows if f.batch >= 0 for s in f.added))
+        found = [_made_again(t) for t in self.tables if t.change is Change.REBUILT and not t.hidden]
+        found += [_counts_from_now(t) for t in self.tables if t.counts and t.added and t.rows and not t.again]
+        again = {t.name.lower() for t in self.tables if t.again}
+        added = [(f, s) for f in self.flows if f.batch >= 0 for s in f.added if s.target.lower() not in again]
+        return (*found, *(_from_now_on(flow, step) for flow, step in added))
 
 
 def difference(plan: Plan, store: Store) -> Difference:
     """How the file stands to what is there."""
-    tables = [_table(t, plan, store) for t in plan.tables if t.kind is not TableKind.SYSTEM]
+    tables = [_with_past(_table(t, plan, store), plan, store) for t in plan.tables if t.kind is not TableKind.SYSTEM]
     reshaped = {t.name.lower() for t in tables if t.change is Change.RESHAPED}
     flows = [_flow(f, store, reshaped) for f in plan.flows]
     return Difference(
@@ -144,6 +148,24 @@ def _table(table: TablePlan, plan: Plan, store: Store) -> TableChange:
     if found.kind in REBUILDABLE and _can_be_had_again(table, plan):
         return TableChange(table.name, Change.REBUILT, rows, place=table.place, hidden=hidden)
     return TableChange(table.name, Change.CHANGED, rows, rows > 0, table.place, hidden)
+
+
+def _with_past(change: TableChange, plan: Plan, store: Store) -> TableChange:
+    """Whether a table is computed again from the beginning of its source: it asks for it, something of the source has
+    been read, and that is not in the table."""
+    flow = backfilled(plan, change.name)
+    begins = change.change in (Change.NEW, Change.CHANGED, Change.REPLACED)
+    if flow is None or flow_entry(store, flow.id).batch < 0 or not (begins or change.added):
+        return change
+    return replace(change, again=plan.source(flow.source).spec.shown)
+
+
+def backfilled(plan: Plan, name: str) -> FlowPlan | None:
+    """The flow that keeps a table with 'backfill'; None for another table."""
+    table = plan.table(name)
+    if table is None or not table.options.get("backfill"):
+        return None
+    return next((f for f in plan.flows for s in f.steps if s.aggregate and s.target.lower() == name.lower()), None)
 
 
 def _can_be_had_again(table: TablePlan, plan: Plan) -> bool:
@@ -257,7 +279,7 @@ def _made_again(table: TableChange) -> Problem:
 def _counts_from_now(table: TableChange) -> Problem:
     columns = ", ".join(f"'{name}'" for name in table.added)
     message = f"{columns} of '{table.name}' count what comes from now on; its {table.rows} rows are kept."
-    hint = "To have them count everything, start over with another --state."
+    hint = "To have them count everything, add WITH ('backfill' = 'true'), or start over with another --state."
     return Problem("MP814", message, table.place, hint, Severity.WARNING)
 
 

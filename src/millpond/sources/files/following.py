@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gzip
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from millpond.contracts.source import ORDER_MINOR, SourceSpec, SourceStatus
 from millpond.errors import Problem, Severity, SourceError, StateError
+from millpond.sources.ddl import table_ddl
 from millpond.sources.feed import FILES_MAX, Feed, is_marked, rows_of
 from millpond.sources.files.batching import Batching, Kind
 from millpond.sources.files.choosing import contents_of, settled
@@ -174,6 +175,21 @@ class FileStream:
             self._look_s = self._clock() - started
         return rows > 0
 
+    def positions(self) -> tuple[Position, ...]:
+        """How far each file has been read."""
+        return self._positions.all()
+
+    def all_of(self, files: list[Seen], spark: Callable[[], SparkSession]) -> Iterator[tuple[Path, pa.Table]]:
+        """The records of files, in this order, without a stream over the feed: each feed file with what it holds."""
+        self._take(files)
+        for file in self._feed.files():
+            records = None if is_marked(file) else self._feed.read([file], self._contents.schema)
+            if records is not None:
+                yield file, self._contents.arrow_records(records)
+            else:
+                fed = spark().read.schema(table_ddl(self._contents.schema)).parquet(str(file))
+                yield file, self._contents.records(fed, text=True).toArrow()
+
     def _take(self, seen: list[Seen]) -> int:
         """Read what is new in these files into the feed; returns the rows."""
         if seen:
@@ -281,7 +297,7 @@ class FileStream:
 
     def _going_on(self, known: Position, fate: Fate) -> int:
         """Where to go on in a file: behind what was read, unless that ended in a row which has become longer."""
-        if known.unended < 0 or fate is Fate.SAME or not _continues(known):
+        if known.unended < 0 or fate is Fate.SAME or not continues(known):
             return known.position
         hint = "Write rows with their newline at once, or into a file that is renamed when it is whole."
         self._warn("MP510", f"The last row of '{known.path}' had no end and went on: it is read again.", hint)
@@ -367,6 +383,6 @@ def _unended(path: str, chunk: Chunk) -> int:
     return int(chunk.batch.column(ORDER_MINOR)[-1].as_py())
 
 
-def _continues(known: Position) -> bool:
+def continues(known: Position) -> bool:
     """Whether a row that was taken without its end has become longer."""
     return byte_at(known.path, known.position) not in (*NEWLINES, b"")
