@@ -163,13 +163,26 @@ def test_generated_rows_are_made_again_up_to_where_the_stream_is(tmp_path: Path,
 PROGRAM = "import sys, millpond as mp; app = mp.App(sys.argv[1]); app.run_once(); app.stop()"
 
 
-@pytest.mark.process
-@pytest.mark.parametrize("point", BACKFILL_POINTS)
-def test_a_crash_meanwhile_changes_nothing_of_what_comes_out(folder: Folder, point: str) -> None:
-    file = folder.write(*EDITED)
+def crash(file: Path, point: str) -> None:
     environment = {**os.environ, "MILLPOND_FAULT": f"{point}:1"}
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(file)], env=environment, timeout=240, check=False)
     assert done.returncode == 137, "the process was ended at the point"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("point", BACKFILL_POINTS)
+def test_a_crash_meanwhile_changes_nothing_of_what_comes_out(folder: Folder, point: str) -> None:
+    crash(folder.write(*EDITED), point)
     folder.trade("a.jsonl", 50)
     folder.run(*EDITED)
+    assert folder.all_rows() == folder.fresh("fresh", *EDITED)
+
+
+@pytest.mark.process
+def test_what_waits_in_the_feed_is_counted_by_its_own_batch_alone(folder: Folder) -> None:
+    folder.trade("a.jsonl", 50, 20)
+    folder.trade("c.jsonl", 60)
+    crash(folder.write(*FIRST), "flow.begun")
+    folder.trade("a.jsonl", 70)
+    assert folder.run(*EDITED) == []
     assert folder.all_rows() == folder.fresh("fresh", *EDITED)
