@@ -12,7 +12,7 @@ import pytest
 import millpond
 from millpond import registry
 from millpond.options import Option
-from millpond.plan.ownership import JOIN_OPTIONS, TABLE_OPTIONS
+from millpond.plan.ownership import GROUP_OPTIONS, JOIN_OPTIONS, TABLE_OPTIONS
 from millpond.settings import BEFORE_THE_FILE, FLOW_OPTIONS, LATER, SETTINGS
 
 SOURCE = Path(millpond.__file__).parent
@@ -23,7 +23,7 @@ def declared() -> dict[str, tuple[Option, ...]]:
     plugins = [(kind, name) for kind in ("source", "sink", "backend") for name in registry.names(kind)]
     found = {f"{kind} {name}": registry.find(kind, name) for kind, name in plugins}
     return {
-        "statement": FLOW_OPTIONS,
+        "statement": (*FLOW_OPTIONS, *GROUP_OPTIONS),
         "join": JOIN_OPTIONS,
         "table": TABLE_OPTIONS,
         **{owner: plugin.options for owner, plugin in found.items() if plugin.runnable},

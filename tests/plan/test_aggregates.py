@@ -60,3 +60,29 @@ def test_explain_names_the_window_and_what_is_kept() -> None:
     text = explain_text(plan_text(f"{STREAM} CREATE TABLE t AS {query};"))
     assert "merged by TUMBLING window over ts and 1 group column; kept in t__groups" in text
     assert "keeps a running value for COUNT(*)" in text
+
+
+@pytest.mark.parametrize(
+    ("stream", "newest"),
+    [(STREAM, "the last commit with an event"), (STREAM.replace(")", ", WATERMARK FOR ts AS ts)", 1), "its newest ts")],
+    ids=["by the clock", "by event time"],
+)
+def test_explain_names_how_long_a_group_is_kept(stream: str, newest: str) -> None:
+    query = "SELECT k, COUNT(*) AS c FROM s GROUP BY k WITH ('state.ttl' = '1h')"
+    text = explain_text(plan_text(f"{stream} INSERT INTO 'file://./out' {query};"))
+    assert f"a group is dropped 3600 s after {newest}" in text
+
+
+def test_groups_of_joined_streams_expire_by_the_watermark_of_the_join() -> None:
+    streams = "".join(
+        f"CREATE STREAM {name} (k STRING, ts TIMESTAMP, WATERMARK FOR ts AS ts) FROM 'file://./{name}.jsonl';"
+        for name in ("a", "b")
+    )
+    join = "a JOIN b ON a.k = b.k AND b.ts BETWEEN a.ts AND a.ts + INTERVAL 1 MINUTE"
+    query = f"SELECT a.k, COUNT(*) AS c FROM {join} GROUP BY a.k"
+    plan = plan_text(f"{streams} CREATE TABLE t AS {query} WITH ('state.ttl' = '1h');")
+    assert not plan.errors, "\n".join(map(str, plan.errors))
+    (flow,) = [flow for flow in plan.flows if flow.steps and flow.steps[0].aggregate is not None]
+    assert flow.steps[0].aggregate is not None
+    assert flow.steps[0].aggregate.time is not None
+    assert flow.watermark is not None

@@ -4,7 +4,7 @@ import pytest
 from tests.plan.planning import HEAD, plan_of
 
 from millpond.plan.model import Plan
-from millpond.plan.ownership import JOIN_OPTIONS, TABLE_OPTIONS
+from millpond.plan.ownership import GROUP_OPTIONS, JOIN_OPTIONS, TABLE_OPTIONS
 from millpond.registry import find
 from millpond.runtime.dead_letters import statement_id
 from millpond.runtime.keeping.editing import statements_of
@@ -64,7 +64,8 @@ def planned(kind: str, at_end: str = "", at_join: str = "") -> object:
 @pytest.mark.parametrize("kind", IN_FLOWS)
 def test_options_of_a_statement_may_change(kind: str) -> None:
     before = planned(kind)
-    given = [f"'{option.name}' = '{value}'" for option in FLOW_OPTIONS for value in values_of(option)]
+    options = (*FLOW_OPTIONS, *GROUP_OPTIONS)
+    given = [f"'{option.name}' = '{value}'" for option in options for value in values_of(option)]
     found = {text: planned(kind, text) for text in given}
     taken = {text: known for text, known in found.items() if known != REFUSED}
     assert "'on.error' = 'dead-letter'" in taken

@@ -10,6 +10,9 @@ from sqlglot import exp
 
 # Columns of the rows that are grouped: their time, and the window that they fall into.
 TIME, START, END = "t", "ws", "we"
+# With 'state.ttl': the time of a row, and in the companion the newest one of a group. Its name starts as those of
+# arguments do, because groups are the same with and without it.
+TOUCHED = "xt"
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,15 @@ class WindowPlan:
 
 
 @dataclass(frozen=True)
+class Expiry:
+    """'state.ttl': a group leaves `ttl_us` after its newest event. `column` is the event time as the user named it;
+    empty where the stream has no watermark, and the clock is read at each commit."""
+
+    ttl_us: int
+    column: str
+
+
+@dataclass(frozen=True)
 class AggregatePlan:
     """`rows` gives the groups (g0, g1, ...), the time of a window and the arguments (x0, x1, ...) of a batch's rows;
     accumulators are merged by group into `companion`; `outputs`, `having`, `order` and `limit` are over the groups and
@@ -91,6 +103,20 @@ class AggregatePlan:
     kept: KeptPlan | None = None
     window: WindowPlan | None = None
     first_only: bool = False
+    expiry: Expiry | None = None
+
+    @property
+    def time(self) -> str | None:
+        """The column of the rows that the watermark is compared with, if there is one."""
+        if self.window is not None:
+            return TIME
+        return TOUCHED if self.expiry is not None and self.expiry.column else None
+
+    @property
+    def partials(self) -> tuple[Accumulator, ...]:
+        """What is computed of a batch's rows, by group."""
+        newest = (Accumulator(TOUCHED, f"max(`{TOUCHED}`)", "max"),) if self.time == TOUCHED else ()
+        return (*self.accumulators, *newest)
 
     @property
     def keys(self) -> tuple[str, ...]:

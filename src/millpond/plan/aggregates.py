@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -20,9 +20,11 @@ from millpond.plan.aggregate_model import (
     END,
     START,
     TIME,
+    TOUCHED,
     Accumulator,
     AggregatePlan,
     DistinctPlan,
+    Expiry,
     Final,
     KeptPlan,
     WindowPlan,
@@ -33,7 +35,7 @@ from millpond.plan.functions import aggregates_in
 from millpond.plan.model import BESIDE
 from millpond.plan.running import RUNNING
 from millpond.plan.typed import as_expression, type_of, with_type
-from millpond.plan.windows import time_of, window_of
+from millpond.plan.windows import event_time, time_of, window_of
 from millpond.schema import TIMESTAMP
 from millpond.sql import nodes
 from millpond.sql.spark import render
@@ -155,9 +157,23 @@ def _uses(call: Call, argument: exp.Expr) -> bool:
     return any(part == argument for part in (*call.arguments, *orders, call.where))
 
 
-def plan_aggregate(bound: BoundQuery, top: BoundSelect | None, name: str) -> AggregatePlan | None:
+def plan_aggregate(
+    bound: BoundQuery, top: BoundSelect | None, name: str, ttl_us: int | None = None
+) -> AggregatePlan | None:
     """How a grouped or distinct query over a stream is kept, in hidden tables whose names start with `name`; None for
-    one that groups nothing, and for what cannot be kept yet: grouping sets, DISTINCT of groups."""
+    one that groups nothing, and for what cannot be kept yet: grouping sets, DISTINCT of groups. `ttl_us` is its
+    'state.ttl'."""
+    found = _planned(bound, top, name)
+    if found is None or top is None or ttl_us is None or found.window is not None or not found.groups:
+        return found
+    time = event_time(top)
+    if time is None:
+        return replace(found, expiry=Expiry(ttl_us, ""))
+    rows = found.rows.select(exp.alias_(time.copy(), TOUCHED, quoted=True))
+    return replace(found, rows=rows, expiry=Expiry(ttl_us, time.name))
+
+
+def _planned(bound: BoundQuery, top: BoundSelect | None, name: str) -> AggregatePlan | None:
     if top is None or bound.outputs is None or not bound.drivers:
         return None
     if top.node.args.get("distinct"):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from millpond.plan.aggregate_model import AggregatePlan
 from millpond.plan.aggregates import plan_aggregate
 from millpond.plan.binder import Binder
 from millpond.plan.bound import BoundQuery
@@ -60,9 +61,16 @@ def plan_select(statement: Select, context: Context) -> Planned:
         StepKind.SINK,
         sink.id if sink else "",
         bound,
-        aggregate=plan_aggregate(bound, bound.top, _groups_name(statement, bound, context)),
+        aggregate=_aggregate(statement, bound, clauses, context),
         options=context.options_for(bound.drivers, clauses.statement),
     )
+
+
+def _aggregate(
+    statement: Insert | Upsert | Select, bound: BoundQuery, clauses: Clauses, context: Context
+) -> AggregatePlan | None:
+    name = _groups_name(statement, bound, context)
+    return plan_aggregate(bound, bound.top, name, clauses.statement.get("state.ttl"))
 
 
 def _groups_name(statement: Insert | Upsert | Select, bound: BoundQuery, context: Context) -> str:
@@ -102,7 +110,7 @@ def plan_insert(statement: Insert | Upsert, context: Context) -> Planned:
     else:
         # A table is filled by position: the names mean nothing, they must only differ.
         bound = rename_outputs(bound)
-    aggregate = plan_aggregate(bound, bound.top, _groups_name(statement, bound, context))
+    aggregate = _aggregate(statement, bound, clauses, context)
     if conflict is not None:
         check_groups(conflict, bound, aggregate is not None, context)
     options = context.options_for(bound.drivers, clauses.statement)

@@ -296,6 +296,9 @@ def _merging(aggregate: AggregatePlan) -> Iterator[str]:
         by = f"by {window.kind} window over {window.column}" + (f" and {by[3:]}" if count else "")
     yield f"each batch is summed up by Spark and merged {by}; kept in {', '.join(aggregate.companions)}"
     yield from (f"keeps {kept} for {text}" for text, kept in aggregate.texts())
+    if aggregate.expiry is not None:
+        newest = f"its newest {aggregate.expiry.column}" if aggregate.expiry.column else "the last commit with an event"
+        yield f"a group is dropped {aggregate.expiry.ttl_us / 1_000_000:g} s after {newest}"
 
 
 def _target(step: Step, plan: Plan) -> str:

@@ -28,6 +28,11 @@ JOIN_OPTIONS = (
     Option("wait.max.rows", INTEGER, "100000", "How many events may wait at a time."),
 )
 
+# What a statement over a stream takes for the groups that it keeps.
+GROUP_OPTIONS = (
+    Option("state.ttl", DURATION, None, "How long a group without a window is kept after the last event for it."),
+)
+
 # What any table takes, whatever its backend.
 TABLE_OPTIONS = (
     Option("backend", TEXT, "memory", "Where the rows live.", defines=True),
@@ -59,7 +64,9 @@ class Owner:
         return find_option(name, self.options) is not None
 
 
-STATEMENT = Owner("statement", "the statement", FLOW_OPTIONS, "at the end of the statement that reads")
+STATEMENT = Owner(
+    "statement", "the statement", (*FLOW_OPTIONS, *GROUP_OPTIONS), "at the end of the statement that reads"
+)
 JOIN = Owner("join", "the join", JOIN_OPTIONS, "right after the join's ON")
 TABLE = Owner("table", "a table", TABLE_OPTIONS, "at the end of its CREATE TABLE")
 SETTING = Owner("setting", "the app", SETTINGS, "in a statement of its own")

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from millpond.expressions.literals import interval
 from millpond.expressions.terms import Constant, Interval
-from millpond.plan.aggregate_model import TIME, AggregatePlan
+from millpond.plan.aggregate_model import AggregatePlan
 from millpond.plan.bound import Joined
 from millpond.plan.context import Context, JoinedStream, Planned
 from millpond.plan.joined_streams import OF, Apart, Part
@@ -157,10 +157,10 @@ def _bound_us(part: Part) -> int:
 
 
 def _window_watermark(aggregate: AggregatePlan | None, apart: Apart) -> Watermark | None:
-    """The watermark of a window over joined rows: that of the stream whose time it is cut by."""
-    if aggregate is None or aggregate.window is None:
+    """The watermark of groups over joined rows: that of the stream whose time they are closed by."""
+    if aggregate is None or aggregate.time is None:
         return None
-    time = next(e.unalias() for e in aggregate.rows.expressions if e.alias == TIME)
+    time = next(e.unalias() for e in aggregate.rows.expressions if e.alias == aggregate.time)
     item = next((i for i in apart.streams if isinstance(time, exp.Column) and i.alias == time.table), None)
     return watermark_of(apart, item) if item is not None else None
 

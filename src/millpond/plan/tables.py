@@ -190,7 +190,7 @@ def _kept_by_flow(
     plan = _as_meant(plan, statement, bound, context)
     top = bound.top
     grouped = top is not None and (top.grouped or top.node.args.get("distinct") is not None)
-    aggregate = plan_aggregate(bound, top, plan.name)
+    aggregate = plan_aggregate(bound, top, plan.name, clauses.statement.get("state.ttl"))
     context.tables[statement.name.key] = plan
     context.planned.append(
         Planned(

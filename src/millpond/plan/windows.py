@@ -14,8 +14,11 @@ from millpond.sql import nodes
 def time_of(window: nodes.Window, select: BoundSelect) -> exp.Expr | None:
     """The column that a window is over: the one it names, or the watermark's; None where there is neither."""
     column: exp.Expr | None = window.args.get("column")
-    if column is not None:
-        return column
+    return column if column is not None else event_time(select)
+
+
+def event_time(select: BoundSelect) -> exp.Expr | None:
+    """The column of the watermark of the streams that a query reads; None where they have none."""
     for item in select.streams:
         if item.watermark is not None:
             return column_of(item, item.watermark.column.text, TIMESTAMP)

@@ -24,7 +24,6 @@ from millpond.plan.ownership import (
     share,
 )
 from millpond.redact import redact
-from millpond.settings import FLOW_OPTIONS
 from millpond.sql import nodes
 from millpond.sql.statements import (
     CreateStream,
@@ -91,7 +90,7 @@ def read_clauses(statement: Statement, query: exp.Expr | None, catalog: Catalog,
         group = statement.target.options
         share(group, [parts.sink], parts.others([parts.sink]), shares, findings)
     _end_group(getattr(statement, "options", OptionGroup()), None, parts, shares, findings)
-    given = read_entries(shares.of(STATEMENT.kind), FLOW_OPTIONS, findings)
+    given = read_entries(shares.of(STATEMENT.kind), STATEMENT.options, findings)
     return Clauses(shares, given, shares.of("table"), shares.of("sink"))
 
 

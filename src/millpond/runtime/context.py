@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -41,6 +42,8 @@ class Context:
     new_views: set[str] = field(default_factory=set)
     table_states: dict[str, str] = field(default_factory=dict)
     writers: Writers = field(default_factory=Writers)
+    # The wall clock, in microseconds since the epoch: groups without event time expire by it.
+    now_us: Callable[[], int] = lambda: time.time_ns() // 1000
     stopping: threading.Event = field(default_factory=threading.Event)
     # Warnings that came up while running; appended to by any thread, read for `progress`.
     notices: list[Problem] = field(default_factory=list)

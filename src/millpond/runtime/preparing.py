@@ -31,7 +31,7 @@ from millpond.plan.windows import without_windows
 from millpond.registry import find
 from millpond.relational.answer import answered
 from millpond.relational.memory import Memory
-from millpond.runtime.aggregates.companions import companion_specs
+from millpond.runtime.aggregates.companions import companion_specs, with_or_without_expiry
 from millpond.runtime.aggregates.outputs import outputs
 from millpond.runtime.backfilling import computed_again, has_past
 from millpond.runtime.context import Context
@@ -91,13 +91,17 @@ class Preparation:
                         self._context.store.create(waiting_spec(step, self._batch_schema(flow)))
 
     def _make_groups_of(self, flow: FlowPlan) -> None:
-        """The companions of groups that have no table of their own: they go to a sink or into another table."""
+        """The companions of groups that have no table of their own: they go to a sink or into another table. Those that
+        are there get, or lose, the time that 'state.ttl' needs."""
         names = {n.lower() for n in self._context.store.names()}
         for step in flow.steps:
             held = any(access.table.lower() in self._context.held for access in step.reads)
-            if step.aggregate is None or step.kind is StepKind.AGGREGATE or held:
+            if step.aggregate is None or held:
                 continue
-            if step.aggregate.companion.lower() not in names:
+            if step.aggregate.companion.lower() in names:
+                there = self._context.store.table(step.aggregate.companion).spec
+                ensure_columns(self._context.store, with_or_without_expiry(there, step.aggregate))
+            elif step.kind is not StepKind.AGGREGATE:
                 with _at(step.place):
                     self._make_companions(flow, step.aggregate)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import TableError
-from millpond.plan.aggregate_model import AggregatePlan, Final
+from millpond.plan.aggregate_model import TOUCHED, AggregatePlan, Final
 from millpond.runtime.aggregates import moments
 
 # The group of an aggregate without GROUP BY: one row.
@@ -38,6 +38,7 @@ def key_columns(plan: AggregatePlan) -> tuple[str, ...]:
 def merges(plan: AggregatePlan) -> dict[str, str]:
     """How each column of the companion that is no key is merged."""
     found = {a.name: a.merge for a in plan.accumulators}
+    found |= {TOUCHED: "max"} if plan.expiry else {}
     return {**found, GROUP_ID: "first"} if plan.kept else found
 
 

@@ -14,6 +14,7 @@ from millpond.plan.aggregate_model import END, AggregatePlan, DistinctPlan
 from millpond.relational.codes import group_codes
 from millpond.runtime.aggregates.aggregate import key_columns, positions, with_one_group
 from millpond.runtime.aggregates.partials import Grouped, names
+from millpond.runtime.changing.row_sets import rows_with
 from millpond.runtime.flows.work import Work
 
 
@@ -60,3 +61,12 @@ def forget(work: Work, plan: AggregatePlan, ended_by: datetime) -> None:
     """Drop the values of windows that are gone."""
     for distinct in plan.distincts:
         work.table(distinct.companion).delete(f"{END} <= ?", [ended_by])
+
+
+def forget_groups(work: Work, plan: AggregatePlan, groups: pa.Table) -> None:
+    """Drop the values of groups that are gone."""
+    for distinct in plan.distincts:
+        seen = work.table(distinct.companion)
+        rows = rows_with(seen, plan.keys, groups.select(list(plan.keys)))
+        if rows.num_rows:
+            seen.delete(keys=rows.select(list(seen.schema.key)))

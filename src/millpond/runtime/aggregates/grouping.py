@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from millpond.contracts.table import Transaction
 from millpond.plan.aggregate_model import END, START, AggregatePlan
 from millpond.plan.model import Step, StepKind
-from millpond.runtime.aggregates import aggregate, distinct, kept
+from millpond.runtime.aggregates import aggregate, distinct, expiry, kept
 from millpond.runtime.aggregates.aggregate import GROUP_ID, key_columns, positions
 from millpond.runtime.aggregates.partials import Grouped, grouped_rows, partials
 from millpond.runtime.aggregates.sessions import join_sessions
@@ -24,7 +24,8 @@ from millpond.runtime.flows.work import Work
 @dataclass(frozen=True)
 class Folded:
     """The groups that a batch touched, as they are now in the companion; `is_new` tells those that were not there
-    before, `replaced` are sessions that are part of a touched one now."""
+    before, `replaced` are groups that are gone: sessions that are part of a touched one now, and groups that had
+    expired and begin anew."""
 
     groups: pa.Table
     is_new: pa.Array
@@ -41,15 +42,18 @@ def fold(run: BatchRun, step: Step) -> Folded:
     if plan.window is not None and plan.window.is_session:
         return _fold_sessions(run, step, rows, batch)
     batch = _on_time(run, step, rows, batch)
-    batch = distinct.count_new(run.work, plan, rows, batch)
     companion = run.work.table(plan.companion)
     keys = batch.select(list(key_columns(plan)))
     held = companion.lookup(keys)
+    expired = expiry.drop_expired(run, plan, held)
+    if expired.num_rows:
+        held = companion.lookup(keys)
+    batch = distinct.count_new(run.work, plan, rows, batch)
     where = positions(keys, held)
     merged = aggregate.merge(held.take(where), batch, plan)
     companion.upsert(merged)
     _keep(run, plan, rows, merged)
-    return Folded(merged, pc.is_null(where), merged.slice(0, 0))
+    return Folded(merged, pc.is_null(where), expired)
 
 
 def _as_companion(run: BatchRun, plan: AggregatePlan, found: pa.Table) -> pa.Table:
@@ -58,6 +62,7 @@ def _as_companion(run: BatchRun, plan: AggregatePlan, found: pa.Table) -> pa.Tab
     if plan.kept is not None:
         numbers = kept.free_numbers(run.work, plan.companion, GROUP_ID, found.num_rows)
         found = found.append_column(GROUP_ID, numbers)
+    found = expiry.with_commit_time(run, plan, found)
     return found.select(list(schema.names)).cast(schema.arrow())
 
 

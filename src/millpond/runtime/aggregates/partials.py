@@ -78,7 +78,7 @@ def partials(grouped: Grouped, plan: AggregatePlan, *, touched_only: bool) -> pa
 
 def partials_text(plan: AggregatePlan, *, touched_only: bool) -> str:
     """The same as Spark computes it."""
-    columns = [f"`{name}`" for name in plan.keys] + [f"{a.partial} AS `{a.name}`" for a in plan.accumulators]
+    columns = [f"`{name}`" for name in plan.keys] + [f"{a.partial} AS `{a.name}`" for a in plan.partials]
     text = f"SELECT {', '.join(columns) or 'count(*) AS rows'} FROM {{view}}"
     if plan.keys:
         return f"{text} GROUP BY {names(plan.keys)}"

@@ -31,7 +31,7 @@ def partials_by_arrow(rows: pa.Table, plan: AggregatePlan, *, touched_only: bool
 
 
 def _partials(rows: pa.Table, plan: AggregatePlan, touched_only: bool) -> pa.Table:
-    calls = [_parsed(a.partial) for a in plan.accumulators]
+    calls = [_parsed(a.partial) for a in plan.partials]
     keys = [rows[name] for name in plan.keys]
     codes, firsts = group_codes(keys, rows.num_rows)
     if not keys and not touched_only:
@@ -39,7 +39,7 @@ def _partials(rows: pa.Table, plan: AggregatePlan, touched_only: bool) -> pa.Tab
     memory = Memory()
     found = aggregated(calls, Rows(rows, {}), (codes, len(firsts)), _value, memory)
     columns = {name: key.take(pa.array(firsts)) for name, key in zip(plan.keys, keys, strict=True)}
-    columns |= {a.name: column for a, column in zip(plan.accumulators, found, strict=True)}
+    columns |= {a.name: column for a, column in zip(plan.partials, found, strict=True)}
     return pa.table(columns) if columns else pa.table({"rows": pa.nulls(len(firsts), pa.int64())})
 
 

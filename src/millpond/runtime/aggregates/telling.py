@@ -6,9 +6,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.plan.model import Step, StepKind
-from millpond.runtime.aggregates import grouping
+from millpond.runtime.aggregates import expiry, grouping
 from millpond.runtime.aggregates.grouping import Folded, fold
 from millpond.runtime.aggregates.outputs import emitted, keys, outputs
+from millpond.runtime.changing.row_sets import positions_among
 from millpond.runtime.flows import late
 from millpond.runtime.flows.batch_run import BatchRun, Output
 from millpond.runtime.flows.staging import emit
@@ -29,6 +30,7 @@ def keep_table(run: BatchRun, step: Step) -> None:
 def _add_first(run: BatchRun, step: Step, folded: Folded) -> None:
     assert step.aggregate is not None
     table = run.work.table(step.target)
+    _remove(run, step, folded.replaced)
     new = folded.groups.filter(folded.is_new)
     if new.num_rows:
         rows, _ = outputs(run.work, step.aggregate, new, table.schema)
@@ -65,8 +67,7 @@ def rows_to_tell(run: BatchRun, step: Step) -> pa.Table | None:
     groups = folded.groups.filter(folded.is_new) if plan.first_only else folded.groups
     if plan.window is not None and step.kind is StepKind.SINK:
         return _closed_rows(run, step)
-    if step.kind is not StepKind.SINK:
-        _remove(run, step, folded.replaced)
+    _remove(run, step, folded.replaced)
     rows = emitted(run.work, plan, groups) if groups.num_rows else None
     close(run, step)
     return rows
@@ -80,7 +81,7 @@ def emit_groups(run: BatchRun, step: Step, rows: pa.Table | None) -> None:
 
 def tell_closed(run: BatchRun, step: Step) -> bool:
     """Close windows without a batch, when the watermark has gone on by itself; whether there were any."""
-    if step.kind is not StepKind.SINK:
+    if step.kind is not StepKind.SINK or step.aggregate is None or step.aggregate.window is None:
         return close(run, step)
     rows = _closed_rows(run, step)
     emit_groups(run, step, rows)
@@ -102,10 +103,14 @@ def _closed_rows(run: BatchRun, step: Step) -> pa.Table | None:
 
 
 def close(run: BatchRun, step: Step) -> bool:
-    """Let go of windows that take no more rows; with 'retention' they leave the table too when it is over. Whether
-    there were any."""
+    """Forget windows that take no more rows, and groups whose 'state.ttl' is over; these leave the table too, as
+    windows do when their 'retention' is over. Whether there were any."""
     plan, reached = step.aggregate, run.watermark.after
     assert plan is not None
+    if plan.expiry is not None:
+        expired = expiry.drop_all_expired(run, plan)
+        _remove(run, step, expired)
+        return bool(expired.num_rows)
     if plan.window is None or reached is None:
         return False
     retention = late.retention_us(run, step)
@@ -120,11 +125,23 @@ def close(run: BatchRun, step: Step) -> bool:
 
 
 def _remove(run: BatchRun, step: Step, groups: pa.Table) -> None:
-    """Take groups that are no more out of the table that they were told to, where its key says which they are."""
-    assert step.aggregate is not None
-    if not groups.num_rows:
+    """Take groups that are gone out of the table that they were written to: by its key, where that consists of
+    groups, or by all columns of a DISTINCT table. What a sink got stays."""
+    plan = step.aggregate
+    assert plan is not None
+    if not groups.num_rows or step.kind is StepKind.SINK:
         return
     table = run.work.table(step.target)
-    found = keys(run.work, step.aggregate, groups, step.columns, table.schema)
-    if found is not None and table.delete(keys=found):
+    if plan.first_only and step.kind is StepKind.AGGREGATE and not table.schema.key:
+        gone, _ = outputs(run.work, plan, groups, table.schema)
+        changed = table.replace(_without(table.to_arrow(), gone))
+    else:
+        found = keys(run.work, plan, groups, step.columns, table.schema)
+        changed = 0 if found is None else table.delete(keys=found)
+    if changed:
         run.work.mark_changed(step.target)
+
+
+def _without(rows: pa.Table, gone: pa.Table) -> pa.Table:
+    found = positions_among(rows, rows.column_names, gone)
+    return rows.filter(pc.invert(pc.is_in(pa.array(range(rows.num_rows), found.type), value_set=found)))

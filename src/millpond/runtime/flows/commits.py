@@ -16,7 +16,7 @@ from millpond.runtime.dead_letters import NAME as DEAD_LETTERS
 from millpond.runtime.dead_letters import Letters
 from millpond.runtime.flows.batch import Batch
 from millpond.runtime.flows.batch_run import BatchRun
-from millpond.runtime.flows.idle import windowed
+from millpond.runtime.flows.idle import closing
 from millpond.runtime.flows.staging import stage_outputs
 from millpond.runtime.flows.statements import Statements
 from millpond.runtime.flows.waiting import BESIDE, RELEASED
@@ -73,7 +73,7 @@ class Commits:
             batch = Batch.of(entry.batch, pa.table({}), pa.table({}))
             watermark = Reached(entry.watermark, reached)
             run = BatchRun(self._plan, batch, work, self.letters(), watermark, part=f"idle-{reached}")
-            closed = [tell_closed(run, step) for step in windowed(self._plan)]
+            closed = [tell_closed(run, step) for step in closing(self._plan)]
             if not any(closed):
                 return
             stage_outputs(run)

@@ -36,7 +36,7 @@ from millpond.runtime.flows.batch import Batch, read_batch
 from millpond.runtime.flows.checkpoint import feed_files, has_read
 from millpond.runtime.flows.commits import Commits
 from millpond.runtime.flows.epochs import Epoch, begin_anew, is_over
-from millpond.runtime.flows.idle import Idle, windowed
+from millpond.runtime.flows.idle import Idle, closing
 from millpond.runtime.flows.interruption import Interruption
 from millpond.runtime.flows.joining import JoinReader
 from millpond.runtime.flows.passing import reads_once
@@ -385,7 +385,7 @@ class Flow:
     def _reached(self, batch: Batch) -> Reached:
         """The watermark before and after a batch, where a window asks for it."""
         before = self.commits.entry.watermark
-        if self.plan.watermark is None or not windowed(self.plan):
+        if self.plan.watermark is None or not closing(self.plan):
             return Reached(before, before)
         return moved(self._idle.reached() or before, self.plan.watermark, batch)
 

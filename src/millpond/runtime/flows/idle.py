@@ -11,16 +11,16 @@ from millpond.plan.model import FlowPlan, Step
 LOOK_S = 0.2
 
 
-def windowed(flow: FlowPlan) -> tuple[Step, ...]:
-    """The statements of a flow that have a window."""
-    return tuple(s for s in flow.steps if s.aggregate is not None and s.aggregate.window is not None)
+def closing(flow: FlowPlan) -> tuple[Step, ...]:
+    """The statements of a flow whose windows are closed, or whose groups are dropped, by the watermark."""
+    return tuple(s for s in flow.steps if s.aggregate is not None and s.aggregate.time is not None)
 
 
 class Idle:
     """Told of every batch; answers how far the watermark has come by itself. Used under the flow's own lock."""
 
     def __init__(self, flow: FlowPlan, clock: Callable[[], float] = time.monotonic) -> None:
-        asked = [s.options["idle.timeout"] for s in windowed(flow) if s.options.get("idle.timeout") is not None]
+        asked = [s.options["idle.timeout"] for s in closing(flow) if s.options.get("idle.timeout") is not None]
         self._timeout_us: int | None = min(asked) if asked and flow.watermark is not None else None
         self._clock = clock
         self._heard_at = clock()

@@ -33,7 +33,7 @@ def reshaped_groups(rows: pa.Table, schema: Schema, before: AggregateShape, now:
     columns = []
     for column in schema:
         text = now.accumulators.get(column.name)
-        old = column.name if text is None else names.get(text)
+        old = (column.name if column.name in rows.column_names else None) if text is None else names.get(text)
         columns.append(pa.nulls(rows.num_rows, column.type) if old is None else rows[old])
     return pa.table(columns, schema=schema.arrow())
 
