@@ -37,6 +37,8 @@ def _why_not(subject: Subject, table: TablePlan, flow: FlowPlan, step: Step) -> 
         return f"it reads '{step.reads[0].table}', whose rows of that time are gone", HINT
     if step.aggregate is not None and step.aggregate.window is not None:
         return "which rows came too late for a window is not known any more", HINT
+    if step.options.get("state.ttl"):
+        return "which groups 'state.ttl' had dropped when is not known any more", HINT
     try:
         if registry.find("backend", table.spec.backend).capabilities.outside:
             return f"the backend {table.spec.backend} commits by itself", "Use 'backend' = 'memory'."
