@@ -55,7 +55,7 @@ def planned(kind: str, at_end: str = "", at_join: str = "") -> object:
         return f" WITH ({text})" if text else ""
 
     plan = plan_of(HEAD + STATEMENTS[kind].format(at_end=group(at_end), at_join=group(at_join)) + ";")
-    if plan.errors and {error.code for error in plan.errors} <= {"MP211", "MP302", "MP303"}:
+    if plan.errors and {error.code for error in plan.errors} <= {"MP211", "MP302", "MP303", "MP815"}:
         return REFUSED
     assert not plan.errors, [str(e) for e in plan.errors]
     return known_by(plan)
