@@ -131,16 +131,16 @@ def cut(file: int, size: int) -> None:
 
 def sync_file(path: Path) -> None:
     """Make the content of a file survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    _sync(path, os.O_RDONLY)
 
 
 def sync_folder(folder: Path) -> None:
     """Make names that were created, renamed or removed in a folder survive a crash."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
