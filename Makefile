@@ -3,13 +3,13 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench chart soak flaky docs clean system
+.PHONY: browser site help demo test check bench chart soak flaky docs clean system databases
 
 BIN := .venv/bin
 READY := .venv/.ready
 JARS := .venv/.jars
 # The tests of `make check`, which `make test` does not run a second time.
-STYLE := tests/test_layers.py tests/test_style.py
+STYLE := tests/test_layers.py tests/test_style.py tests/test_links.py
 
 help:  ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,7 +17,7 @@ help:  ## Show what can be made
 demo: system $(READY)  ## Run the trading demo for about half a minute
 	@$(BIN)/millpond demo
 
-test: check $(JARS)  ## Check the code, then run every test
+test: check $(JARS) browser databases  ## Check the code, then run every test
 	@echo "== tests"
 	@$(BIN)/python -m pytest -n 2 --durations=10 $(STYLE:%=--ignore=%)
 
@@ -29,25 +29,38 @@ check: system $(READY)  ## Lint, format, types, layers and style: no Spark, unde
 	@echo "== imports and style"; $(BIN)/python -m pytest $(STYLE)
 
 bench: system $(READY)  ## Run the benchmarks and print their figures
-	@for file in bench/check.py bench/tables.py bench/flows.py bench/sources.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+	@for file in start check tables flows sources apps features; do echo "== bench/$$file.py"; $(BIN)/python "bench/$$file.py"; done
 
 chart: system $(READY)  ## Draw how tables grow, up to ten million rows, into docs/
 	@$(BIN)/python bench/tables.py --chart docs/growth.png
 
-soak: system $(READY)  ## Run the crash tests a hundred times over, and the largest batches, and readers beside a writer for a minute
-	@MILLPOND_SOAK=1 $(BIN)/python -m pytest -k "crash or kill or readers_never or random_queries"
+soak: system $(READY) databases  ## Run the crash tests a hundred times over, and the largest batches, and readers beside a writer for a minute
+	@MILLPOND_SOAK=1 $(BIN)/python -m pytest -k "crash or kill or readers_never or random_queries or same_rows or wheel"
+	@echo "== flows, every batch on Spark"
+	@MILLPOND_ENGINE=spark $(BIN)/python -m pytest -n 2 tests/engine tests/relational
 
-flaky: $(JARS)  ## Run every test that starts a process or a server 20 times, with all cores busy
+flaky: $(JARS) databases  ## Run every test that starts a process or a server 20 times, with all cores busy
 	@$(BIN)/python scripts/flaky.py
 
 docs: $(READY)  ## Write the generated parts of docs/ anew
 	@$(BIN)/python scripts/docs.py
+
+site: $(READY)  ## Build the documentation as a site, into build/site
+	@$(BIN)/mkdocs build --quiet --clean
 
 clean:  ## Remove everything that was made
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse src/*.egg-info
 
 system:
 	@scripts/system.sh
+
+# Without Chromium the tests of the page are skipped, loudly.
+browser:
+	@scripts/system.sh chromium || true
+
+# Without the servers the tests of databases are skipped, loudly; everything else runs.
+databases: $(READY)
+	@scripts/system.sh databases || true
 
 $(READY): pyproject.toml constraints.txt scripts/system.sh
 	@scripts/system.sh

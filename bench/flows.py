@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -19,12 +20,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 import millpond as mp
-from millpond.runtime.spark.session import build_session
+from millpond.engine.spark.session import build_session
 
 EVENTS = 1_000_000
 TABLE_ROWS = 100_000
@@ -154,28 +154,31 @@ def join(bench: Bench) -> dict[str, float]:
     app.start()
     found = timed(app, folder, events, keys)
     app.stop()
-    return {"join_rows_s": found, "spark_stale_rows_s": plain_spark("join", folder, events)}
+    return {
+        "join_rows_s": found,
+        "spark_join_rows_s": plain_spark("join", folder, events),
+        "spark_join_each_rows_s": plain_spark("join_each", fresh(folder), events),
+        "dict_join_rows_s": events / run_peer("join_peers.py", "dict", folder)[-1],
+        "polars_join_rows_s": events / run_peer("join_peers.py", "polars", folder)[-1],
+    }
 
 
-def trigger_ms(progress: list[Any]) -> list[float]:
-    """How long Spark took for each trigger that ran a batch, all of it counted."""
-    return [p["durationMs"]["triggerExecution"] for p in progress if "addBatch" in p["durationMs"]]
+def fresh(folder: Path) -> Path:
+    """The folder without what a peer has linked into it."""
+    shutil.rmtree(folder / "plain-in")
+    return folder
 
 
 def plain_spark(what: str, folder: Path, events: int) -> float:
-    """The plain way, in a process of its own with Spark's default settings."""
-    found = run_plain(what, folder)[-1]
-    return events / found if what == "join" else found
+    """The plain way, in a process of its own."""
+    found = run_peer("plain_spark.py", what, folder)[-1]
+    return events / found if events else found
 
 
-def run_plain(what: str, folder: Path) -> list[float]:
-    """What the plain way prints."""
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("plain_spark.py")), what, str(folder)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+def run_peer(file: str, what: str, folder: Path) -> list[float]:
+    """What a peer prints."""
+    words = [sys.executable, str(Path(__file__).with_name(file)), what, str(folder)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
     return [float(word) for word in done.stdout.strip().splitlines()[-1].split()]
 
 
@@ -201,7 +204,7 @@ def floor(bench: Bench) -> dict[str, float]:
     app.table("symbols").insert([{"symbol": f"S{i}", "sector": f"sector {i % 7}"} for i in range(500)])
     app.start()
     feed = app.feed("memory://ticks")
-    own, through = [], []
+    batches, through = [], []
     for number in range(60):
         started = time.monotonic()
         feed.send(
@@ -209,12 +212,10 @@ def floor(bench: Bench) -> dict[str, float]:
         )
         until(partial(_all_did, app, number + 1))
         through.append((time.monotonic() - started) * 1000)
-        own.append(app.progress().flows[0].batch_ms)
-    triggers = [ms for query in bench.spark.streams.active for ms in trigger_ms(query.recentProgress)]
+        batches.append(app.progress().flows[0].batch_ms)
     app.stop()
     return {
-        "batch_floor_ms": statistics.median(triggers[10:]),
-        "batch_own_ms": statistics.median(own[10:]),
+        "batch_floor_ms": statistics.median(batches[10:]),
         "send_to_visible_ms": statistics.median(through[10:]),
         "spark_floor_ms": plain_spark("floor", folder, 0),
     }
@@ -237,9 +238,21 @@ def changes(bench: Bench) -> dict[str, float]:
         "update_rows_s": rate(bench, "update", update, events, keys),
         "delete_rows_s": rate(bench, "delete", delete, events, keys),
         "aggregate_rows_s": rate(bench, "aggregate", groups, events, keys),
+        "spark_aggregate_rows_s": plain_spark("aggregate", bench.root / "aggregate", events),
         "window_rows_s": rate(bench, "window", window, events, keys),
+        "spark_window_rows_s": plain_spark("window", bench.root / "window", events),
         "wide_rows_s": rate(bench, "wide", wide, events, keys),
     }
+
+
+def over(bench: Bench) -> dict[str, float]:
+    """LAG and a sum of the last 5 minutes for each of 100,000 users."""
+    window = "PARTITION BY user_id ORDER BY ts"
+    statements = (
+        f"INSERT INTO 'file://./out' SELECT id, LAG(price) OVER ({window}) AS before, SUM(price) OVER ({window} "
+        "RANGE BETWEEN INTERVAL 5 MINUTES PRECEDING AND CURRENT ROW) AS paid FROM events WITH ('late.rows' = 'drop');\n"
+    )
+    return {"over_rows_s": rate(bench, "over", statements, bench.rows(EVENTS // 2), bench.rows(TABLE_ROWS))}
 
 
 def flat(bench: Bench) -> dict[str, float]:
@@ -287,14 +300,14 @@ def _all_did(app: mp.App, batches: int) -> bool:
 
 
 def many(bench: Bench) -> dict[str, float]:
-    """Many flows at once, each with a small source and one upsert into its own table: the median trigger where each is
-    sent something every second, as Spark's own source does, and the time until all have taken what is sent to all at
-    one moment."""
+    """Many flows at once, each with a small source and one upsert into its own table: the median batch where each is
+    sent something every second, beside the triggers of as many queries of Spark with a source of one row a second, and
+    the time until all have taken what is sent to all at one moment."""
     figures: dict[str, float] = {}
     for count in COUNTS:
         figures |= _side_by_side(bench, count)
         print(f"   {count} flows: {figures[f'flows_{count}_ms']:.0f} ms", file=sys.stderr, flush=True)
-    plain = run_plain("many", bench.folder("many"))
+    plain = run_peer("plain_spark.py", "many", bench.folder("many"))
     return figures | {f"spark_flows_{count}_ms": ms for count, ms in zip(COUNTS, plain, strict=True)}
 
 
@@ -335,10 +348,12 @@ def _side_by_side(bench: Bench, count: int) -> dict[str, float]:
             feed.send([{"k": k, "v": number} for k in range(10)])
         until(partial(_all_did, app, number + 1))
         times.append((time.monotonic() - started) * 1000)
-    for number in range(SECONDS * count):
-        feeds[number % count].send([{"k": k, "v": number} for k in range(10)])
-        time.sleep(1 / count)
-    paced = [ms for query in bench.spark.streams.active for ms in trigger_ms(query.recentProgress)[BURSTS:]]
+    paced = []
+    for number in range(SECONDS):
+        for feed in feeds:
+            feed.send([{"k": k, "v": number} for k in range(10)])
+            time.sleep(1 / count)
+        paced += [flow.batch_ms for flow in app.progress().flows]
     app.stop()
     return {f"flows_{count}_ms": statistics.median(paced), f"flows_{count}_burst_ms": statistics.median(times[2:])}
 
@@ -369,6 +384,7 @@ FIGURES: dict[str, Callable[[Bench], dict[str, float]]] = {
     "join_50k": join_50k,
     "floor": floor,
     "changes": changes,
+    "over": over,
     "flat": flat,
     "many": many,
 }

@@ -28,8 +28,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.kafka.broker import Broker, jars
 
 import millpond as mp
-from millpond.runtime.spark.jars import connector_jars
-from millpond.runtime.spark.session import build_session
+from millpond.engine.spark.java import connector_jars
+from millpond.engine.spark.session import build_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

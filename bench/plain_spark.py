@@ -1,4 +1,4 @@
-"""The plain way: Structured Streaming with Spark's default settings, for bench/flows.py. Prints seconds or ms."""
+"""The plain way: Structured Streaming as somebody who knows it writes it, for bench/flows.py. Prints seconds or ms."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 # Queries side by side, how many batches of each are measured, and how long they are waited for.
 COUNTS = (5, 10, 20, 40)
@@ -19,20 +20,63 @@ SCHEMA = "id BIGINT, user_id STRING, symbol STRING, quantity INT, price DECIMAL(
 
 
 def session() -> SparkSession:
+    """As somebody who knows Spark sets it up on one machine: as many shuffle partitions as cores."""
+    cores = os.cpu_count() or 1
     builder = SparkSession.builder.master("local[*]").appName("plain").config("spark.driver.memory", "4g")
+    builder = builder.config("spark.sql.shuffle.partitions", cores).config("spark.sql.session.timeZone", "UTC")
     return builder.config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate()
 
 
+def users(spark: SparkSession) -> DataFrame:
+    """The table of the join, held in memory."""
+    found = spark.range(100_000).selectExpr("concat('u', id) AS user_id", "'x' AS name", "'GOLD' AS tier").cache()
+    found.count()
+    return found
+
+
+def events(spark: SparkSession, folder: Path) -> DataFrame:
+    """The stream of events."""
+    (folder / "plain-in").mkdir(exist_ok=True)
+    return spark.readStream.schema(SCHEMA).json(str(folder / "plain-in"))
+
+
 def join(spark: SparkSession, folder: Path) -> float:
-    """Seconds to join every event with a table read once, file to file. The query runs, and the few events go first
-    through it that went first through ours, so that neither is cold."""
-    users = spark.range(100_000).selectExpr("concat('u', id) AS user_id", "'x' AS name", "'GOLD' AS tier").cache()
-    users.count()
-    (folder / "plain-in").mkdir()
-    rows = spark.readStream.schema(SCHEMA).json(str(folder / "plain-in")).join(users, "user_id", "left")
-    writer = rows.writeStream.format("json").option("path", str(folder / "plain-out"))
-    writer = writer.option("checkpointLocation", str(folder / "plain-checkpoint")).trigger(processingTime="0 seconds")
-    query: Any = writer.start()
+    """Seconds to join every event with a table that is read once and broadcast, file to file."""
+    rows = events(spark, folder).join(F.broadcast(users(spark)), "user_id", "left")
+    return timed(rows.writeStream.format("json").option("path", str(folder / "plain-out")), folder)
+
+
+def join_each(spark: SparkSession, folder: Path) -> float:
+    """The same by foreachBatch, which is what it takes to read the table anew for every batch."""
+    table = users(spark)
+
+    def write(batch: DataFrame, number: int) -> None:
+        batch.join(F.broadcast(table), "user_id", "left").write.mode("append").json(str(folder / "plain-each"))
+
+    return timed(events(spark, folder).writeStream.foreachBatch(write), folder)
+
+
+def aggregate(spark: SparkSession, folder: Path) -> float:
+    """Seconds to keep COUNT and SUM of every user in Spark's state store, the changed groups taken and dropped."""
+    rows = events(spark, folder).groupBy("user_id").agg(F.count("*").alias("n"), F.sum("price").alias("price"))
+    return timed(rows.writeStream.outputMode("update").foreachBatch(_drop), folder)
+
+
+def window(spark: SparkSession, folder: Path) -> float:
+    """Seconds to keep the average price of every symbol and minute."""
+    rows = events(spark, folder).withWatermark("ts", "5 seconds").groupBy("symbol", F.window("ts", "1 minute"))
+    return timed(rows.agg(F.avg("price")).writeStream.outputMode("update").foreachBatch(_drop), folder)
+
+
+def _drop(batch: DataFrame, number: int) -> None:
+    batch.write.format("noop").mode("overwrite").save()
+
+
+def timed(writer: Any, folder: Path) -> float:
+    """Seconds for the last of the files that our own flow was given, which came in three portions: the query runs, and
+    the first two go through it, so that neither is cold."""
+    name = f"plain-checkpoint-{time.monotonic_ns()}"
+    query: Any = writer.option("checkpointLocation", str(folder / name)).trigger(processingTime="0 seconds").start()
     seconds, wanted = 0.0, 0
     for number in range(3):
         files = sorted((folder / "in").glob(f"{number}-*"))
@@ -41,6 +85,8 @@ def join(spark: SparkSession, folder: Path) -> float:
         for file in files:
             os.link(file, folder / "plain-in" / file.name)
         while sum(progress["numInputRows"] for progress in query.recentProgress) < wanted:
+            if query.exception() is not None:
+                raise query.exception()
             time.sleep(0.005)
         seconds = time.monotonic() - started
     query.stop()
@@ -108,7 +154,8 @@ def _after(query: Any, done: int) -> list[float]:
 if __name__ == "__main__":
     spark = session()
     what, folder = sys.argv[1], Path(sys.argv[2])
-    figures = many(spark, folder) if what == "many" else [{"join": join, "floor": floor}[what](spark, folder)]
+    single = {f.__name__: f for f in (join, join_each, aggregate, window, floor)}
+    figures = many(spark, folder) if what == "many" else [single[what](spark, folder)]
     print(*figures, flush=True)
     # Queries that run are not stopped one by one, which takes as long as all that was measured.
     os._exit(0)

@@ -1,4 +1,5 @@
-"""Sources measured: files loaded into keyed tables, followed line by line, ten thousand small ones, a large one; Kafka.
+"""Sources measured: files loaded into keyed tables, followed line by line, ten thousand small ones, a large one; Kafka;
+HTTP, S3 and webhooks.
 
     python bench/sources.py [--json] [--scale 0.1] [--only csv,tail]
 
@@ -26,6 +27,7 @@ import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet as pq
 from kafka_figures import kafka_figures, kafka_session
+from network_figures import network_figures
 
 import millpond as mp
 from millpond.contracts.table import Table
@@ -184,7 +186,7 @@ def small_files(bench: Bench) -> dict[str, float]:
 PEAKS = """
 import re, sys, millpond as mp
 from pathlib import Path
-from millpond.runtime.spark.session import build_session
+from millpond.engine.spark.session import build_session
 session = build_session()
 app = mp.App(sys.argv[1], spark=session)
 app.run_once()
@@ -211,9 +213,9 @@ def big_file(bench: Bench) -> dict[str, float]:
     )
     started = time.monotonic()
     command = [sys.executable, "-c", PEAKS, str(folder / "app.sql")]
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
+    last_line = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
     seconds = time.monotonic() - started
-    driver_kb, jvm_kb = map(int, told.split())
+    driver_kb, jvm_kb = map(int, last_line.split())
     return {
         "big_file_gb": size / 2**30,
         "big_file_rows_s": first / seconds,
@@ -230,6 +232,7 @@ FIGURES: dict[str, Callable[[Bench], dict[str, float]]] = {
     "small": small_files,
     "big": big_file,
     "kafka": lambda bench: kafka_figures(bench.spark, bench.scale),
+    "network": lambda bench: network_figures(bench.scale),
 }
 
 

@@ -26,3 +26,8 @@ def each_s(work: Callable[[Any], Any], given: Sequence[Any]) -> float:
         work(one)
         times.append(time.perf_counter() - started)
     return statistics.median(times)
+
+
+def jobs_so_far(spark: Any) -> int:
+    """The number of Spark jobs that a session has started."""
+    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())

@@ -1,4 +1,4 @@
-"""The generated parts of docs/: codes, options, settings and functions, written between markers from the code."""
+"""The generated parts of docs/: codes, options, settings, functions, metrics; written between markers from the code."""
 
 import re
 import sys
@@ -10,8 +10,9 @@ from millpond import registry
 from millpond.errors import CODES
 from millpond.expressions.library import Entry, documented
 from millpond.options import Option
-from millpond.plan.function_names import AGGREGATES, FUNCTIONS, RANKINGS
-from millpond.plan.generators import EXPLODING, INLINING
+from millpond.plan.from_clause import EXPLODING, INLINING
+from millpond.plan.functions import AGGREGATES, FUNCTIONS, RANKINGS
+from millpond.serve.metrics import COUNTER, METRICS
 from millpond.settings import SETTINGS, environment_name
 from millpond.sql.functions import REFUSED
 
@@ -108,11 +109,23 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+def metrics() -> str:
+    """Every metric with its labels."""
+    names = {m.name: f"{m.name}_total" if m.kind == COUNTER else m.name for m in METRICS}
+    rows = [f"| `{names[m.name]}` | {m.kind} | {_labels(m.labels)} | {m.help} |" for m in METRICS]
+    return "\n".join(["| Metric | Type | Labels | Meaning |", "|---|---|---|---|", *rows])
+
+
+def _labels(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 SECTIONS: dict[str, Callable[[], str]] = {
     "errors": errors,
     "options": options,
     "settings": settings,
     "functions": functions,
+    "metrics": metrics,
 }
 
 
@@ -121,8 +134,8 @@ def renewed(text: str) -> str:
     for name, write in SECTIONS.items():
         between = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.S)
         if between.search(text):
-            body = write()
-            text = between.sub(lambda match, body=body: f"{match[1]}\n{body}\n\n{match[2]}", text)
+            body = write().replace("\\", r"\\")
+            text = between.sub(rf"\1\n{body}\n\n\2", text)
     return text
 
 

@@ -25,9 +25,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # Tests of these files and folders talk to a process or a server; of all others, those marked `process` do.
 SERVERS = (
     "tests/kafka",
-    "tests/runtime/test_socket.py",
-    "tests/runtime/test_supervision.py",
-    "tests/runtime/test_kill.py",
+    "tests/serve/test_control_socket.py",
+    "tests/engine/test_supervision.py",
+    "tests/engine/test_kill.py",
     "tests/tables/test_crash.py",
     "tests/tables/test_threads.py",
     "tests/cli/test_query.py",
@@ -70,8 +70,8 @@ def main() -> int:
         for turn in range(1, arguments.times + 1):
             started = time.monotonic()
             failed = run(tests, records, kept / f"{turn}.txt")
-            told = f"{failed} failed" if failed else "all passed"
-            print(f"run {turn} of {arguments.times}: {told}, {time.monotonic() - started:.0f} s", flush=True)
+            outcome = f"{failed} failed" if failed else "all passed"
+            print(f"run {turn} of {arguments.times}: {outcome}, {time.monotonic() - started:.0f} s", flush=True)
     print_table(records)
     failures = sum(record.failures for record in records.values())
     print(f"{failures} failures; their output is in {kept}" if failures else "No failures.")

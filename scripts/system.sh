@@ -3,6 +3,8 @@
 #   scripts/system.sh          make sure that all of it is there
 #   scripts/system.sh python   print the Python to use
 #   scripts/system.sh maven    make sure that Maven is there
+#   scripts/system.sh chromium make sure that Chromium is there, in which the tests open the page
+#   scripts/system.sh databases   make sure that the database servers of the tests are there
 set -euo pipefail
 
 find_python() {
@@ -72,6 +74,31 @@ if [[ "${1:-}" == maven ]]; then
     command -v mvn >/dev/null && exit
     if [[ "$(id -u)" == 0 ]] && command -v apt-get >/dev/null; then install maven; exit; fi
     echo "Maven is missing: kafka:// cannot be tested. On Debian or Ubuntu, as root:  apt-get install -y maven" >&2
+    exit 1
+fi
+
+if [[ "${1:-}" == chromium ]]; then
+    command -v chromium >/dev/null && exit
+    if [[ "$(id -u)" == 0 ]] && command -v apt-get >/dev/null; then install chromium fonts-dejavu-core; exit; fi
+    echo "Chromium is missing: the page cannot be tested. On Debian or Ubuntu, as root:  apt-get install -y chromium" >&2
+    exit 1
+fi
+
+# Only the tests of databases need servers: each test session starts its own, so none is to run as a service.
+if [[ "${1:-}" == databases ]]; then
+    PATH="$PATH:/usr/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' :)"
+    servers=()
+    command -v initdb >/dev/null && command -v postgres >/dev/null || servers+=(postgresql)
+    command -v mariadbd >/dev/null && command -v mariadb-install-db >/dev/null || servers+=(mariadb-server)
+    command -v redis-server >/dev/null || servers+=(redis-server)
+    command -v openssl >/dev/null || servers+=(openssl)
+    if (( ${#servers[@]} == 0 )); then exit 0; fi
+    if [[ "$(id -u)" == 0 ]] && command -v apt-get >/dev/null; then
+        # In this run level the packages do not start what they install.
+        RUNLEVEL=1 install "${servers[@]}" >/dev/null
+        exit
+    fi
+    echo "Missing: databases cannot be tested. On Debian or Ubuntu, as root:  apt-get install -y ${servers[*]}" >&2
     exit 1
 fi
 

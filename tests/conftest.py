@@ -14,10 +14,10 @@ from tests.seeds import FRESH, replayed_by
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # A busy machine is no defect: how long a drawn case takes decides nothing. On CI hypothesis would draw the same in each
-# run unless told otherwise.
+# run by default.
 hypothesis.settings.register_profile("millpond", deadline=None, derandomize=False, print_blob=True)
 hypothesis.settings.load_profile("millpond")
-hypothesis.core.global_force_seed = FRESH
+hypothesis.core.global_force_seed = FRESH  # type: ignore[assignment]
 
 ON_CI = os.environ.get("CI", "").lower() == "true"
 
@@ -25,8 +25,8 @@ ON_CI = os.environ.get("CI", "").lower() == "true"
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """The session that every test of this process shares."""
-    from millpond.runtime.spark.jars import connector_jars
-    from millpond.runtime.spark.session import build_session
+    from millpond.engine.spark.java import connector_jars
+    from millpond.engine.spark.session import build_session
 
     small = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
     jars = ",".join(str(jar) for jar in connector_jars("kafka", os.environ))
@@ -36,7 +36,7 @@ def spark() -> Iterator[Any]:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Tell the seed of the random tests: `-q` leaves out the header in which pytest would print it."""
+    """Print the seed of the random tests: `-q` leaves out the header in which pytest would print it."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:
         reporter.write_line(replayed_by())
@@ -65,7 +65,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `-n 2`: units of tests are handed to whichever worker is free, in the order above."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class Units(LoadScopeScheduling):
+    class Units(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             return _unit(nodeid)
 

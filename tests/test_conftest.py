@@ -43,7 +43,7 @@ def run(folder: Path, text: str, workers: str = "0", **variables: str) -> subpro
 
 
 @pytest.mark.parametrize(("ci", "workers", "exit_code"), [("true", "0", 1), ("", "0", 0), ("true", "2", 1)])
-def test_a_skip_is_told_with_its_reason_and_fails_only_on_ci(
+def test_a_skip_is_reported_with_its_reason_and_fails_only_on_ci(
     tmp_path: Path, ci: str, workers: str, exit_code: int
 ) -> None:
     done = run(tmp_path, SKIPPING, workers, CI=ci)

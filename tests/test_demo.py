@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from millpond.cli.demo_files import folder
+from millpond.cli.demo import folder
 
 TRADES, QUOTES = 3_000, 300
 SYMBOLS = ("CARP", "FERN", "HERON", "MOSS", "NEWT", "OTTER", "PIKE", "REED")
@@ -83,7 +83,7 @@ def read_sink(sink: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def desk(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Path]]:
     """The example after one run, and the folder of its sinks."""
-    from millpond.runtime.app import App
+    from millpond.app.app import App
 
     folder_ = tmp_path_factory.mktemp("trading")
     variables = {"TRADES": str(TRADES), "QUOTES": str(QUOTES), "OUT": str(folder_ / "out")}

@@ -22,15 +22,15 @@ from typing import Any
 import pytest
 from scripts.docs import DOCS, renewed
 
+from millpond.app.app import App
+from millpond.app.planning import plan_text
 from millpond.errors import CODES
-from millpond.runtime.app import App
-from millpond.runtime.planning import plan_text
 from millpond.testing.documents import Block, read_sections
 
 ROOT = DOCS.parent
 PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
 CONSOLE_TIMEOUT_S = 300
-# Printed between the Python blocks of a page, so that each block's output can be told from the next one's.
+# Printed between the Python blocks of a page, so that each block's output can be separated from the next one's.
 SEPARATOR = "-----8<-----"
 
 

@@ -6,11 +6,11 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from millpond.cli.messages import problem_line
+from millpond.app.planning import plan_text
+from millpond.cli.output import problem_line
 from millpond.plan.explain import explain_text
 from millpond.plan.explain_json import explain_json
 from millpond.redact import mask, redact
-from millpond.runtime.planning import plan_text
 
 SECRET = "s3cr3t"
 
@@ -104,8 +104,8 @@ TEMPLATES = (
 def test_no_secret_is_in_what_check_and_explain_print(secret: str, template: str) -> None:
     text = template.replace("{}", secret).replace("{{", "{").replace("}}", "}")
     plan = plan_text(text, file="app.sql", variables={"V": secret})
-    told = [text for problem in plan.problems for text in (str(problem), repr(problem), problem_line(problem))]
+    texts = [text for problem in plan.problems for text in (str(problem), repr(problem), problem_line(problem))]
     if not plan.errors:
-        told += [explain_text(plan), json.dumps(explain_json(plan))]
-    for line in told:
+        texts += [explain_text(plan), json.dumps(explain_json(plan))]
+    for line in texts:
         assert SECRET not in line

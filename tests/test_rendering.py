@@ -94,7 +94,7 @@ def test_rows_of_several_chunks_come_in_order() -> None:
     assert list(json_lines(table)) == ['{"n": 1}', '{"n": 2}', '{"n": 3}']
 
 
-def test_csv_tells_null_from_the_empty_string() -> None:
+def test_csv_distinguishes_null_from_the_empty_string() -> None:
     table = pa.table({"a": ["", None, 'q"q', "x,y", " b"], "n": pa.array([Decimal("1.0"), None, None, None, None])})
     assert list(csv_lines(table)) == ["a,n", '"",1.0', ",", '"q""q",', '"x,y",', '" b",']
 

@@ -1,12 +1,14 @@
 """The measurable part of how the code should read: docstrings, lengths, parameters, names."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "millpond"
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "millpond"
 FILES = sorted(SOURCE.rglob("*.py"))
 
 FILE_LINES_MAX = 500
@@ -59,3 +61,33 @@ def test_functions_take_few_parameters() -> None:
         if parameters(f) > PARAMETERS_MAX and file.name != "app.py"
     ]
     assert greedy == []
+
+
+# Words and phrases that do not say what happens. Write: reports, warns, raises, returns, emits, rejects, exists.
+VAGUE = re.compile(
+    r"(?<![A-Za-z])(tells?|told|telling|nobody knows|whosever|as it stands|in one go)(?![A-Za-z])"
+    r"|\b(is|are|was|were) (not |always |still |no longer )?there\b"
+    r"|\b(stands?|stood|steps?|stepped|puts?) aside\b",
+    re.IGNORECASE,
+)
+# The method of Python's files.
+FILE_METHOD = re.compile(r"\.tell\(\)|def tell\(self\)")
+
+
+def test_text_and_names_use_plain_words() -> None:
+    docs = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    found = [
+        f"{file.relative_to(ROOT)}:{number} {line.strip()}"
+        for file in [*FILES, *docs]
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), start=1)
+        if VAGUE.search(FILE_METHOD.sub("", line))
+    ]
+    assert found == []
+
+
+def test_the_files_that_the_architecture_names_exist() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    named = set(re.findall(r"`([a-z_/]+\.py|[a-z_/]+/)`", text))
+    places = (ROOT, SOURCE, SOURCE / "engine")
+    assert len(named) > 40
+    assert sorted(name for name in named if not any((place / name).exists() for place in places)) == []

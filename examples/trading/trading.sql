@@ -1,16 +1,16 @@
--- A trading desk on data that the app makes for itself: enrichment, positions, profit and loss, risk alerts.
+-- A trading desk on generated data: enrichment, positions, profit and loss, risk alerts.
 --
---   millpond run trading.sql            live; the last trade comes after about half a minute, Ctrl-C stops it
+--   millpond run trading.sql            live; the last trade arrives after about half a minute, Ctrl-C stops it
 --   millpond run trading.sql --once     everything at once, with the same final tables
 --
 -- Smaller or faster:  --set TRADES=5000 --set QUOTES=500 --set TRADE_RATE=500
 
--- 1. What is known beforehand comes from the CSV files beside this one.
+-- 1. Reference data, loaded from the CSV files in this folder.
 CREATE TABLE profiles PRIMARY KEY (user_id) AS SELECT * FROM 'file://./profiles.csv';
 CREATE TABLE symbols  PRIMARY KEY (symbol)  AS SELECT * FROM 'file://./symbols.csv';
 CREATE TABLE limits   PRIMARY KEY (user_id) AS SELECT * FROM 'file://./limits.csv';
 
--- 2. Quotes: a generator counts, arithmetic makes prices of the count, and a keyed table keeps the last one per symbol.
+-- 2. Quotes: prices are computed from the numbers of a generator, and a keyed table contains the last price per symbol.
 CREATE STREAM quote_numbers AS
   SELECT ts, CAST(seq * 7 % 8 AS INT) AS symbol_no, seq * 86028121 % 3001 % 500 AS move
   FROM 'generate://?rows=${QUOTES:-6000}&rate=${QUOTE_RATE:-200}&seed=1';
@@ -23,7 +23,7 @@ SELECT element_at(array('CARP', 'FERN', 'HERON', 'MOSS', 'NEWT', 'OTTER', 'PIKE'
        ts
 FROM quote_numbers;
 
--- 3. Trades, made the same way; a sale has a negative quantity.
+-- 3. Trades, generated in the same way; a sale has a negative quantity.
 CREATE STREAM trade_numbers AS
   SELECT seq, ts,
          CAST(seq * 104729 % 7919 % 20 + 1 AS INT)       AS user_no,
@@ -42,13 +42,13 @@ CREATE STREAM trades AS
          ts
   FROM trade_numbers;
 
--- 4. Positions: one row per user and symbol, changed by every trade.
+-- 4. Positions: one row per user and symbol, updated by every trade.
 CREATE TABLE positions AS
   SELECT user_id, symbol, SUM(quantity) AS size, SUM(quantity * price) AS value, COUNT(*) AS trades
   FROM trades
   GROUP BY user_id, symbol;
 
--- 5. Profit and loss: a view over tables; it moves with the positions and with the quotes.
+-- 5. Profit and loss: a view over tables, refreshed when positions or quotes change.
 CREATE TABLE profit PRIMARY KEY (user_id, symbol) AS
   SELECT p.user_id, p.symbol, p.size, p.value, m.price, p.size * m.price - p.value AS profit
   FROM positions p JOIN market_data m ON m.symbol = p.symbol;
@@ -58,7 +58,7 @@ CREATE TABLE profit_by_tier AS
   FROM profit f JOIN profiles u ON u.user_id = f.user_id
   GROUP BY u.tier;
 
--- 6. Every trade with what is known about it, as files that another program can pick up.
+-- 6. Every trade with its user, sector, market price and position, as files for another program.
 INSERT INTO 'file://${OUT:-./out}/enriched' WITH ('format' = 'jsonl')
 SELECT t.*, u.name, u.tier, s.sector, m.price AS market_price, p.size AS position
 FROM trades t

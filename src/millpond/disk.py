@@ -1,8 +1,9 @@
-"""Writing so that it survives a crash and only its owner can read it: syncs, renames, private files, a full disk."""
+"""Durable files: synced, replaced atomically, with a checksum, readable only by their owner."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -13,20 +14,21 @@ from typing import Any
 from millpond.errors import StateError
 from millpond.faults import armed, reach
 
-# The system takes at least so many pieces at once.
+# POSIX guarantees at least this many buffers per call (IOV_MAX).
 _PARTS_MAX = 16
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-# What a state directory holds is data of the app's user: nobody else may read it.
+# A state directory contains data of the app's user: nobody else may read it.
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
 
 def append_all(file: int, offset: int, parts: Sequence[Any], *, half: str = "") -> int:
-    """Write all parts at an offset and return their size; `half` names a point at which only half is written."""
+    """Write all parts at an offset and return their size; `half` is a fault point at which only half is written."""
     if half and armed(half):
         whole = b"".join(bytes(p) for p in parts)
         os.pwrite(file, whole[: len(whole) // 2], offset)
         reach(half)
     written, views = 0, [view for view in (memoryview(part).cast("B") for part in parts) if len(view)]
+    # The kernel may write less than it was given.
     while views:
         count = os.pwritev(file, views[:_PARTS_MAX], offset + written)
         written += count
@@ -38,7 +40,7 @@ def append_all(file: int, offset: int, parts: Sequence[Any], *, half: str = "") 
 
 
 class Writer:
-    """The end of a new file, as Arrow writes to it, with the checksum of what was written."""
+    """A file object for Arrow that appends to a new file and computes the checksum of what was written."""
 
     closed = False
 
@@ -57,29 +59,36 @@ class Writer:
         return written
 
     def abandon(self) -> None:
-        """Write nothing any more: whoever holds this may still want to end the file when it is forgotten."""
+        """Ignore further writes: Arrow's writer still writes a footer when it is garbage-collected, after the file is
+        closed."""
         self._file = -1
 
     def tell(self) -> int:
         return self.size
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Required by Arrow; nothing is buffered."""
 
 
 def open_private(path: Path) -> int:
-    """A descriptor of a new, empty file that only its owner can read."""
+    """Create an empty file that only its owner can read, and return its descriptor."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE)
 
 
+def open_beside(path: Path) -> int:
+    """Create an empty file that those can read who can read its folder, and return its descriptor."""
+    allowed = path.parent.stat().st_mode & 0o666
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE | allowed)
+
+
 def touch_private(path: Path) -> None:
-    """Make an empty file that only its owner can read, unless it is there; MP805 when the disk refuses."""
+    """Create an empty file that only its owner can read, unless it exists; MP805 when that fails."""
     with disk_errors(path):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE))
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a new file, in a folder that is made if need be, and sync it; MP805 when the disk refuses."""
+    """Write and sync a new file, creating its folder if necessary; MP805 when that fails."""
     make_folder(path.parent)
     with disk_errors(path):
         file = open_private(path)
@@ -91,8 +100,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def make_folder(path: Path) -> Path:
-    """Make a folder of the state directory, private to its owner, with those above it that are missing; MP805 when the
-    disk refuses."""
+    """Create a folder of the state directory, private to its owner, and its missing parents; MP805 when that fails."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     with disk_errors(path):
         for folder in reversed(missing):
@@ -102,7 +110,7 @@ def make_folder(path: Path) -> Path:
 
 
 def replace_file(path: Path, fill: Callable[[Writer], object], point: str, what: str) -> Writer:
-    """Make a file anew, all or nothing, through a temporary one; MP805 with `what` when the disk refuses."""
+    """Replace a file atomically, through a temporary one; MP805 with `what` when that fails."""
     temporary = path.with_name(f"{path.name}.new")
     try:
         file = open_private(temporary)
@@ -124,7 +132,7 @@ def replace_file(path: Path, fill: Callable[[Writer], object], point: str, what:
 
 
 def cut(file: int, size: int) -> None:
-    """Shorten a file, for good."""
+    """Truncate a file, durably."""
     os.ftruncate(file, size)
     os.fsync(file)
 
@@ -149,7 +157,7 @@ def _sync(path: Path, flags: int) -> None:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turns what the disk refuses inside into MP805 that names the file."""
+    """Raise MP805 with the file's name for an OSError inside."""
     try:
         yield
     except OSError as error:
@@ -157,16 +165,49 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def refused(what: str, path: Path, error: OSError) -> StateError:
-    """MP805 for a disk that is full or cannot be written."""
+    """MP805 for a disk that is full or not writable."""
     if error.errno in _FULL:
         return StateError(
-            "MP805", f"{what}: the disk of {path} is full.", hint="Make room and try again; nothing was lost."
+            "MP805", f"{what}: the disk of {path} is full.", hint="Free some space and try again; nothing was lost."
         )
     hint = "Make it writable and try again; nothing was lost."
     return StateError("MP805", f"{what}: {path}: {error.strerror or error}.", hint=hint)
 
 
 def repair_hint(folder: Path) -> str:
-    """What to do about a damaged file of a folder of tables, which is the `store` of a state directory."""
+    """The hint for a damaged file of the store, which is a folder of the state directory."""
     command = f"millpond doctor --repair --state {folder.parent}"
-    return f"Restore the file from a copy, or keep what is sound with: {command}"
+    return f"Restore the file from a copy, or keep the undamaged rows with: {command}"
+
+
+CHECKSUM = "crc32"
+
+
+def write_sealed(file: Path, value: Any) -> None:
+    """Write a value to a file atomically, creating its folder if necessary. Not safe for two threads at once."""
+    make_folder(file.parent)
+    replace_file(file, lambda out: out.write(sealed(value)), "small", "The state cannot be written")
+
+
+def sealed(value: Any) -> bytes:
+    """A value as JSON with a checksum line, the content of a sealed file."""
+    body = json.dumps(value, ensure_ascii=False).encode()
+    return body + b"\n" + seal(body) + b"\n"
+
+
+def seal(body: bytes) -> bytes:
+    """The checksum of a line, as text."""
+    return f"{CHECKSUM} {zlib.crc32(body):08x}".encode()
+
+
+def read_sealed(file: Path, hint: str = "Restore it from a copy, or start again with another --state.") -> Any:
+    """The value of a sealed file; FileNotFoundError when there is none, MP804 when its checksum does not match."""
+    try:
+        lines = file.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StateError("MP804", f"{file} cannot be read: {error.strerror}.", hint=hint) from error
+    if len(lines) != 3 or lines[2] or lines[1] != seal(lines[0]):
+        raise StateError("MP804", f"{file} is damaged: its checksum does not match.", hint=hint)
+    return json.loads(lines[0])

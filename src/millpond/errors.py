@@ -1,107 +1,115 @@
-"""What can go wrong, as one tree: every error has a stable code, a sentence, a place and a hint."""
+"""The exception classes, the error codes, and `Problem`: a code, a message, a place in the SQL file and a hint."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import StrEnum
 
 CODES: dict[str, str] = {
     # 1xx: the text
-    "MP101": "The text is not SQL as Millpond reads it",
-    "MP102": "Words are left over after the end of a statement",
+    "MP101": "The text is not valid SQL",
+    "MP102": "A statement is followed by unexpected words",
     "MP103": "A quote, bracket or comment is never closed",
     "MP104": "A variable has no value",
-    "MP105": "A URI cannot be read",
-    "MP106": "A duration cannot be read",
-    "MP107": "A size cannot be read",
-    "MP108": "A type cannot be read",
-    "MP109": "A statement of this kind does not exist",
+    "MP105": "A URI cannot be parsed",
+    "MP106": "A duration cannot be parsed",
+    "MP107": "A size cannot be parsed",
+    "MP108": "A type cannot be parsed",
+    "MP109": "Millpond has no such statement",
     "MP110": "The SQL file cannot be read",
     # 2xx: names, types and shape
-    "MP201": "A stream, table or view has no such name",
-    "MP202": "A column has no such name",
+    "MP201": "A stream, table or view does not exist",
+    "MP202": "A column does not exist",
     "MP203": "Two streams are joined without a time bound",
-    "MP204": "A column name fits several relations",
+    "MP204": "A column name is ambiguous",
     "MP205": "A name is declared twice",
-    "MP206": "Types do not fit each other",
-    "MP207": "The number of columns does not fit",
-    "MP208": "A key is missing or wrong",
+    "MP206": "Types are not compatible",
+    "MP207": "The number of columns does not match",
+    "MP208": "A key is missing or invalid",
     "MP209": "Two output columns have the same name",
     "MP210": "A column is neither grouped nor aggregated",
-    "MP211": "A window is wrong here",
-    "MP212": "Statements depend on each other in a circle",
+    "MP211": "A window is not allowed here, or is invalid",
+    "MP212": "Statements depend on each other in a cycle",
     "MP213": "A stream feeds itself",
     "MP214": "A table defined by a query cannot be changed by another statement",
-    "MP215": "A stream stands where only a table can, or a table where only a stream can",
+    "MP215": "A stream is used where a table is required, or a table where a stream is required",
     "MP216": "A join or UNION ALL emits rows of a table in every batch",
-    "MP217": "A transaction is wrong here",
-    "MP218": "Two streams are mixed in one statement",
-    "MP219": "A function has no such name, takes other arguments or is refused",
-    "MP220": "An aggregate or window function stands where none can",
-    "MP221": "Something could not be verified without running",
+    "MP217": "A transaction is not allowed here, or is invalid",
+    "MP218": "One statement or transaction mixes two streams",
+    "MP219": "A function does not exist, takes other arguments or is not supported",
+    "MP220": "An aggregate or window function is not allowed here",
+    "MP221": "Something cannot be verified before the app runs",
     "MP222": "Two flows feed each other's tables",
-    "MP223": "A statement cannot be changed back or does nothing",
-    "MP224": "A subquery is wrong here",
-    "MP225": "A default or constraint is wrong",
+    "MP223": "A statement cannot be undone or has no effect",
+    "MP224": "A subquery is not allowed here, or is invalid",
+    "MP225": "A default or constraint is invalid",
     "MP226": "A hint does not exist or names no table of the statement",
     "MP228": "A name is reserved",
-    "MP229": "The order of events costs time, or what a statement reads depends on batches",
+    "MP229": "Keeping the order of events is slow, or a result depends on how events are batched",
     # 3xx: options, settings, plug-ins
-    "MP301": "An option has no such name",
-    "MP302": "An option has a value that it cannot take",
-    "MP303": "An option stands where it does not belong",
+    "MP301": "An option does not exist",
+    "MP302": "An option has an invalid value",
+    "MP303": "An option is not allowed here",
     "MP304": "An option could belong to two owners",
     "MP305": "An option is missing",
     "MP306": "An option is given twice",
-    "MP307": "A setting is wrong",
-    "MP308": "There is no plug-in of this name",
-    "MP309": "A plug-in needs something that is not installed",
-    "MP310": "The command line is wrong",
+    "MP307": "A setting does not exist or is invalid",
+    "MP308": "A plug-in does not exist",
+    "MP309": "A plug-in requires something that is not installed",
+    "MP310": "The command line is invalid",
     # 4xx: tables
-    "MP401": "A column that must not be NULL is",
-    "MP402": "A key is there already",
+    "MP401": "A NOT NULL column is NULL",
+    "MP402": "A key exists already",
     "MP403": "A key column is NULL",
-    "MP404": "A value does not fit its column",
+    "MP404": "A value cannot be stored in its column",
     "MP405": "Another transaction changed the same rows first",
     "MP406": "A table is full",
     "MP407": "A stored table is damaged",
     "MP408": "An expression failed on a row",
-    "MP409": "A table cannot do this",
-    "MP410": "A transaction has ended",
-    "MP411": "A parameter is missing or one too many",
+    "MP409": "A table does not support this",
+    "MP410": "A transaction has already ended",
+    "MP411": "A parameter is missing, or there are too many",
     "MP412": "A row would be set to several values at once",
-    "MP413": "A row breaks a CHECK constraint",
+    "MP413": "A row violates a CHECK constraint",
     # 5xx: sources
-    "MP501": "A source is not there",
+    "MP501": "A source does not exist",
     "MP502": "A source cannot be read",
-    "MP503": "A source's columns are not the declared ones",
+    "MP503": "A source's columns differ from the declared ones",
     "MP504": "A record cannot be read",
-    "MP505": "A source's columns cannot be found out",
+    "MP505": "A source's columns cannot be discovered",
     "MP506": "A source cannot be reached",
-    "MP507": "A source refuses the login",
-    "MP508": "A source is configured wrongly",
-    "MP509": "A table's loading was stopped by its limit",
+    "MP507": "A source rejects the login",
+    "MP508": "A source's configuration is invalid",
+    "MP509": "The load of a table was stopped by its limit",
     "MP510": "A file was rewritten and is read again",
-    "MP511": "Messages were gone before they were read",
-    "MP512": "A dead letter cannot be sent again",
+    "MP511": "Messages were removed before they were read",
+    "MP512": "A dead letter cannot be replayed",
+    "MP513": "Changes of a table were removed before they were read",
+    "MP514": "Changes of a table cannot be captured",
+    "MP515": "Some changes of a source are not seen",
     # 6xx: sinks
     "MP601": "A sink cannot be written",
     "MP602": "A sink cannot be reached",
+    "MP603": "A sink rejected a row",
     # 7xx: running
     "MP701": "A statement failed while running",
-    "MP702": "A scalar subquery found more than one row",
+    "MP702": "A scalar subquery returned more than one row",
     "MP703": "A table was not ready in time",
     "MP704": "A joined row is missing",
     "MP705": "Spark failed",
-    "MP706": "A row came after its window had closed",
+    "MP706": "A row arrived after its window was closed",
     "MP707": "Nothing feeds this source",
-    "MP708": "Something did not run because of a failure before it",
-    "MP709": "A statement waits for a table, or goes on without it",
+    "MP708": "Something did not run because of an earlier failure",
+    "MP709": "A statement waits for a table, or continues without it",
     "MP710": "The app was stopped",
-    "MP711": "A running app does not answer",
-    "MP712": "What was sent is not in the tables in time",
+    "MP711": "A running app does not respond",
+    "MP712": "Sent records did not reach the tables in time",
     "MP713": "A running app cannot do this now",
+    "MP714": "A query was cancelled or took too long",
+    "MP715": "A request was rejected",
+    "MP716": "The address to listen at cannot be used",
     # 8xx: state
     "MP801": "The state directory is in use by another process",
     "MP802": "The state directory belongs to another app",
@@ -110,26 +118,28 @@ CODES: dict[str, str] = {
     "MP805": "The disk is full or cannot be written",
     "MP806": "The changed SQL file would lose data",
     "MP807": "There is no state yet",
-    "MP808": "A torn end of the commit log was cut off",
+    "MP808": "An incomplete record at the end of the commit log was removed",
     "MP809": "The checkpoint and the state directory disagree",
-    "MP810": "A commit is in the log but not in the tables; a restart does it",
-    "MP811": "A statement was added to a stream that has been read",
-    "MP812": "A file of the state directory was missing and was made again",
-    "MP813": "A view or loaded table is defined otherwise and is made again",
-    "MP814": "Aggregates that were added to a table count what comes from now on",
-    "MP815": "A table cannot be computed again from the beginning of its source",
-    "MP816": "Rows were refused while a table was computed again",
+    "MP810": "A commit is in the log but not in the tables; a restart applies it",
+    "MP811": "A statement was added to a stream that has already been read",
+    "MP812": "A file of the state directory was missing and was rebuilt",
+    "MP813": "The definition of a view or loaded table changed, and it is rebuilt",
+    "MP814": "Aggregates added to a table count only events from now on",
+    "MP815": "A table cannot be recomputed from the beginning of its source",
+    "MP816": "Rows were rejected while a table was recomputed",
     # 9xx: this installation
-    "MP901": "This is understood but cannot run yet in this version",
+    "MP901": "Not supported in this version",
     "MP902": "Java is missing or too old",
     "MP903": "A connector's jars are missing",
+    "MP905": "A Spark cluster requires storage that its executors share",
+    "MP904": "The archive of Java's classes cannot be made",
     "MP999": "A bug in Millpond",
 }
 
 
 @dataclass(frozen=True)
 class Place:
-    """A spot in a SQL file; `excerpt` is its line with secrets masked, for the caret below it."""
+    """A position in a SQL file; `excerpt` is its line with secrets masked, printed with a caret below it."""
 
     file: str
     line: int
@@ -142,7 +152,7 @@ class Place:
 
 
 class Severity(StrEnum):
-    """How much a problem matters: an error stops, a warning does not, a note says what could not be verified."""
+    """An error prevents the start, a warning does not, a note reports what cannot be verified before the app runs."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -193,7 +203,7 @@ class Problem:
 
 
 class MillpondError(Exception):
-    """Anything Millpond raises on purpose; `problems` has one entry, or several when a file has several mistakes."""
+    """Base class of every error that Millpond raises; `problems` has one entry per mistake in a file."""
 
     exit_code = 1
 
@@ -235,7 +245,7 @@ class MillpondError(Exception):
 
 
 class InputError(MillpondError):
-    """The user wrote something wrong that `check` could have told: exit code 2."""
+    """A mistake in the SQL file, the options or the command line, most of which `check` reports: exit code 2."""
 
     exit_code = 2
 
@@ -253,19 +263,19 @@ class OptionError(InputError):
 
 
 class NotYetError(InputError):
-    """Understood, but not runnable in this version (MP901); `check` reports it too."""
+    """Valid SQL that this version does not support (MP901); `check` reports it too."""
 
 
 class RunError(MillpondError):
-    """Something failed while running: exit code 1."""
+    """A failure while the app runs: exit code 1."""
 
 
 class TableError(RunError):
-    """A table refused or failed (MP4xx)."""
+    """A table rejected a change, or failed (MP4xx)."""
 
 
 class ConstraintError(TableError):
-    """A value breaks NOT NULL, the key or a type; nothing was changed."""
+    """A value violates NOT NULL, the key or a type; nothing was changed."""
 
 
 class ConflictError(TableError):
@@ -291,4 +301,18 @@ class StateError(RunError):
 
 
 class SetupError(RunError):
-    """This installation lacks something (MP9xx)."""
+    """Something that Millpond requires is not installed (MP9xx)."""
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The name most similar to `name`, or None when none is similar enough."""
+    # Names are compared without regard to case, but the hint spells one as it was declared.
+    by_key = {n.lower(): n for n in names}
+    found = get_close_matches(name.lower(), list(by_key), n=1, cutoff=0.6)
+    return by_key[found[0]] if found else None
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """A sentence for a hint, or the empty string: `Did you mean 'users'?`"""
+    found = nearest(name, names)
+    return f"Did you mean '{found}'?" if found else ""

@@ -1,4 +1,4 @@
-"""Named points at which a crash test can end the process; nothing happens at them otherwise."""
+"""Fault points: named places in the code at which a crash test can end the process. In production they do nothing."""
 
 from __future__ import annotations
 
@@ -45,6 +45,8 @@ POINTS = (
     "checkpoint.manifest.renamed",
     "checkpoint.old.removed",
 )
+# In a commit that changes tables on servers.
+REMOTE_POINTS = ("commit.remote.staged", "commit.remote.decided", "commit.remote.committed")
 # In a flow, in the order of one batch; those of the commit lie between `flow.worked` and `flow.committed`.
 FLOW_POINTS = (
     "feed.written",
@@ -57,24 +59,31 @@ FLOW_POINTS = (
     "flow.published",
     "flow.done",
 )
-# When a flow's checkpoint is begun anew.
-EPOCH_POINTS = ("epoch.forgotten", "epoch.begun", "epoch.cleaned")
+# When a sink that is a database publishes rows.
+SINK_POINTS = ("sink.ready", "sink.applied")
+# In a file sink whose files take the rows of several batches, and in the inbox of a webhook.
+OPEN_FILE_POINTS = ("sink.part.added", "sink.merged", "sink.whole.shown")
+INBOX_POINTS = ("inbox.written", "inbox.synced")
 # When a changed file drops tables.
 EDIT_POINTS = ("edit.decided", "edit.forgotten", "edit.done")
-# When a table is computed again from the beginning of its source.
+# When a table is recomputed from the beginning of its source.
 BACKFILL_POINTS = ("backfill.read", "backfill.computed", "backfill.stored")
+# When a table is loaded, and when it follows the changes of a database.
+LOAD_POINTS = ("load.committed",)
+CAPTURE_POINTS = ("capture.loaded", "capture.applied", "capture.committed")
 
 
 def armed(point: str) -> bool:
-    """Whether this process is to end at a point: lets a writer stop half way only when a test asks for it."""
+    """Whether this process ends at a point, so that a writer can stop half way through a write."""
     return point == _point
 
 
 def reach(point: str) -> None:
-    """End the process at once, without any cleaning up, if a test asked for this point."""
+    """End the process if a test selected this point."""
     global _left
     if point != _point:
         return
     _left -= 1
     if _left == 0:
+        # No cleanup, no flush, no `finally`: like `kill -9`, whose exit code this is.
         os._exit(137)

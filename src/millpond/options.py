@@ -1,4 +1,4 @@
-"""Options: declared once with kind, default and help; parsing, docs, DESCRIBE and messages read that line."""
+"""Declared options: name, kind, default and help in one place, read by the parser, the docs, DESCRIBE and messages."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.errors import MillpondError, OptionError, Place
+from millpond.errors import MillpondError, OptionError, Place, did_you_mean
 from millpond.redact import declare_public
-from millpond.suggest import did_you_mean
 from millpond.units import parse_duration, parse_size
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What values an option takes: `parse` raises ValueError for a wrong one, `wanted` says what is right."""
+    """The type of an option's values: `parse` raises ValueError for an invalid one; `wanted` describes a valid one."""
 
     name: str
     wanted: str
@@ -60,18 +59,58 @@ def _span(text: str) -> int:
     return value
 
 
+def host_and_port(text: str) -> tuple[str, int]:
+    """The parts of HOST:PORT or [HOST]:PORT; ValueError for anything else."""
+    host, colon, port = text.strip().rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX or (":" in host and not bracketed):
+        raise ValueError(text)
+    return host.strip("[]"), int(port)
+
+
+def _address(text: str) -> str:
+    if text.strip().lower() not in ("off", "auto"):
+        host_and_port(text)
+    return text.strip()
+
+
+PORT_MAX = 65_535
+ADDRESS = Kind("address", "HOST:PORT, such as 127.0.0.1:8080, off or auto", _address)
 TEXT = Kind("text", "a text", str)
-# Relative ones start at the SQL file's folder.
+# A relative path starts at the SQL file's folder.
 FILE = Kind("file", "the path of a file", str)
-# Yes in a place that is known, no, or which place it is; a relative one starts at the SQL file's folder.
+# True for a folder that the owner of the option chooses, false for none, or a path, relative to the SQL file's folder.
 FOLDER = Kind("folder", "true, false or the path of a folder", _folder)
 BOOLEAN = Kind("boolean", "true or false", _boolean)
-# No count of rows is larger than what Arrow and Spark count with.
+# Arrow and Spark count rows with signed 64-bit integers.
 COUNT_MAX = 2**63 - 1
 INTEGER = whole(0, COUNT_MAX, "a whole number, not negative")
 POSITIVE = whole(1, COUNT_MAX, "a whole number, at least 1")
+
+
+def _interval(text: str) -> int | None:
+    """Microseconds; None for never."""
+    if text.strip().lower() == "never":
+        return None
+    found = parse_duration(text)
+    if not found:
+        raise ValueError(text)
+    return found
+
+
+def _multiplier(text: str) -> float:
+    factor = float(_number(text))
+    if factor < 1:
+        raise ValueError(text)
+    return factor
+
+
 NUMBER = Kind("number", "a number", _number)
 DURATION = Kind("duration", "a duration such as 500ms, 30s, 5 minutes, 1h", parse_duration)
+# How often something is read again.
+INTERVAL = Kind("duration", "a duration such as 30s, longer than 0s, or never", _interval)
+# By which the time between two attempts grows.
+MULTIPLIER = Kind("number", "a number, at least 1", _multiplier)
 SPAN = Kind("duration", "a duration such as 500ms, 30s, 5 minutes, 1h, longer than 0s", _span)
 SIZE = Kind("size", "a size such as 512MB or 2GiB", parse_size)
 
@@ -83,18 +122,18 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-NAMES = Kind("names", "column names, comma between", _names)
+NAMES = Kind("names", "column names, separated by commas", _names)
 
 
 def choice(*words: str) -> Kind:
-    """One of a few words, in any case."""
+    """One of several words, in upper or lower case."""
     known = {w.lower(): w for w in words}
     return Kind("choice", " | ".join(words), lambda text: known[text.strip().lower()])
 
 
 @dataclass(frozen=True)
 class Beside:
-    """What must stand beside an option, or it would say nothing: another one with this value, or with any."""
+    """Another option, with this value or with any, without which an option has no effect."""
 
     name: str
     value: str = ""
@@ -103,14 +142,15 @@ class Beside:
         return f"'{self.name}' = '{self.value}'" if self.value else f"'{self.name}'"
 
     def may_hold(self, values: Mapping[str, Any], default: str | None) -> bool:
-        """`default` is what the other may be as well, because nobody has written it. None is found out later."""
+        """Whether the other option has the required value. `default` counts too where the user set none, and so does a
+        value of None, which is determined later."""
         found = values.get(self.name)
         return (found is None or self.value in (found, default)) if self.value else bool(found)
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option; a name that ends in `.*` stands for every name that starts so."""
+    """One option; a name that ends in `.*` is a pattern for every name with that prefix."""
 
     name: str
     kind: Kind
@@ -120,10 +160,11 @@ class Option:
     environment: str | None = None
     # The unit of a bare number in the environment.
     environment_unit: str = ""
-    # The setting of the app that stands in where nothing is given.
+    # The app's setting that applies where the option is not given.
     setting: str | None = None
     only_with: tuple[Beside, ...] = ()
-    # Whether another value makes another table, whose rows are not those that are there; else it may change at a start.
+    # Whether a changed value changes the table's rows, so that the stored ones are not valid any more; any other option
+    # may change from one start to the next.
     defines: bool = False
 
     def __post_init__(self) -> None:
@@ -136,25 +177,25 @@ class Option:
         return name == self.name
 
     def read(self, text: str, place: Place | None = None) -> Any:
-        """The value of a written text, or MP302 with what was wanted."""
+        """The parsed value of a text; MP302 with a description of valid values if it has none."""
         try:
             return self.kind.parse(text)
         except MillpondError as error:
             raise error.at(place) from None
         except (ValueError, KeyError, ArithmeticError):
-            shown = "a value that is not shown" if self.secret else f"'{text}'"
-            message = f"Option '{self.name}' cannot be {shown}."
-            raise OptionError("MP302", message, place=place, hint=f"It takes {self.kind.wanted}.") from None
+            shown = "(not shown)" if self.secret else f"'{text}'"
+            message = f"Invalid value {shown} for option '{self.name}'."
+            raise OptionError("MP302", message, place=place, hint=f"Expected {self.kind.wanted}.") from None
 
     def stand_in(self, environment: Mapping[str, str]) -> Any:
-        """The value where nothing is given: that of the environment, else the default."""
+        """The value of an option that is not given: that of the environment, else the default."""
         if self.environment is None or self.environment not in environment:
             return None if self.default is None else self.read(self.default)
         text = environment[self.environment].strip()
         try:
             return self.read(f"{text}{self.environment_unit}" if text.replace(".", "", 1).isdigit() else text)
         except MillpondError as error:
-            message = f"The environment variable {self.environment} cannot be '{text}'."
+            message = f"Invalid value '{text}' of the environment variable {self.environment}."
             raise OptionError("MP302", message, hint=error.hint) from error
 
 
@@ -172,13 +213,13 @@ class Given:
 
 
 def find_option(name: str, options: Iterable[Option]) -> Option | None:
-    """The option that covers a name; an exact name before a pattern."""
+    """The option of a name; an exact name takes precedence over a pattern."""
     covering = [o for o in options if o.covers(name.lower())]
     return min(covering, key=lambda o: o.name.endswith(".*"), default=None)
 
 
 def read_options(given: Iterable[Given], options: tuple[Option, ...], owner: str) -> dict[str, Any]:
-    """Typed values of what was given, defaults and environment not yet put in; raises for the first wrong one."""
+    """The parsed values of the given options, without defaults and environment; raises for the first invalid one."""
     values: dict[str, Any] = {}
     for item in given:
         option = find_option(item.name, options)
@@ -192,15 +233,15 @@ def read_options(given: Iterable[Given], options: tuple[Option, ...], owner: str
 
 
 def unknown_option(name: str, options: Iterable[Option], owner: str, place: Place | None) -> OptionError:
-    """MP301 with the nearest name, or all names when none is near."""
+    """MP301 with the most similar name, or all names when none is similar."""
     names = [o.name for o in options]
     known = ", ".join(sorted(names)) or "none"
-    hint = did_you_mean(name, names) or f"{owner} knows: {known}."
+    hint = did_you_mean(name, names) or f"Options of {owner}: {known}."
     return OptionError("MP301", f"{owner} has no option '{name}'.", place=place, hint=hint)
 
 
 def complete(values: Mapping[str, Any], options: Iterable[Option], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Values with environment and defaults put in where nothing was given; patterns have no default."""
+    """The values, completed by environment and defaults; patterns have no default."""
     full = dict(values)
     for option in options:
         if option.name.endswith(".*") or option.name in full:
@@ -210,11 +251,11 @@ def complete(values: Mapping[str, Any], options: Iterable[Option], environment: 
 
 
 def useless(given: Mapping[str, Any], values: Mapping[str, Any], options: Iterable[Option]) -> dict[str, str]:
-    """Options that were given and say nothing beside the others, each with what it takes for them to."""
+    """Given options that have no effect together with the others, each with a sentence about what they require."""
     declared = {o.name: o for o in options}
     found = {}
     for option in (declared[name] for name in given if name in declared):
         others = {other: None if other.name in given else declared[other.name].default for other in option.only_with}
         if others and not any(other.may_hold(values, default) for other, default in others.items()):
-            found[option.name] = f"It is for {' or '.join(map(str, others))}."
+            found[option.name] = f"It applies only with {' or '.join(map(str, others))}."
     return found

@@ -1,8 +1,8 @@
-"""Secrets out of texts that people will see, by where they stand: in a URI's login, parameter or an option's value.
+"""Masks secrets in text before it is shown, by position: in a URI's login or parameters, or in an option's value.
 
-What is not declared public is a secret: the whole login of a URI (everything up to its last @), each parameter of a URI
-and the value of each option whose name no plug-in declares as public. Beside this, whatever a name calls a password,
-token or the like, in any text.
+Whatever is not declared public is a secret: the login of a URI (everything up to its last @), each parameter of a URI
+and the value of each option whose name no plug-in declares as public. In addition, the value of every name that
+contains a word such as password or token is masked in any text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAMED: tuple[re.Pattern[str], ...] = (
 )
 
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*)://")
-# Schemes of which the whole is a path or a name.
+# Schemes whose URIs have no login: everything after the scheme is a path or a name.
 _NO_LOGIN = ("file", "memory", "generate")
 _BARE_END = " \t\r\n,;)]}'\""
 _QUOTED = r"'(?:[^'\\]|\\.|'')*(?:'|\Z)|\"(?:[^\"\\]|\\.)*(?:\"|\Z)"
@@ -52,7 +52,7 @@ Span = tuple[int, int]
 
 
 def declare_public(name: str) -> None:
-    """The value of an option of this name may be shown; one that ends in `.*` stands for all that start so."""
+    """The value of an option of this name may be shown; a name that ends in `.*` is a pattern."""
     _public_names.add(name.lower())
 
 
@@ -62,8 +62,8 @@ def declare_public_parameter(name: str) -> None:
 
 
 def redact(text: str) -> str:
-    """The text with every secret in it replaced by `***`. One that begins with a URI is taken for it to its line end:
-    a password may hold any character."""
+    """The text with every secret replaced by `***`. In a text that begins with a URI, the URI extends to the end of
+    the line, because a password may contain any character."""
     first = _URI.match(text)
     whole = _in_uri(text, first, len(text.partition("\n")[0])) if first is not None else iter(())
     for start, end in reversed(_merged(itertools.chain(whole, _secrets(text)))):
@@ -72,14 +72,14 @@ def redact(text: str) -> str:
 
 
 def mask(text: str) -> str:
-    """The text with secrets starred out character by character, so that every place in it stays where it is."""
+    """The text with secrets masked character by character, so that line and column numbers stay correct."""
     for start, end in _merged(_secrets(text)):
         text = text[:start] + re.sub(r"[^\n]", "*", text[start:end]) + text[end:]
     return text
 
 
 def without_logins(text: str) -> str:
-    """A URI without what its names call secret: another password or token makes it no other URI."""
+    """A URI without passwords and tokens, to compare sources: a new password does not make it another source."""
     for pattern in _NAMED:
         text = pattern.sub(_starred, text)
     return text
@@ -91,7 +91,7 @@ def _starred(found: re.Match[str]) -> str:
 
 
 def _secrets(text: str) -> Iterator[Span]:
-    """Where secrets stand; they may overlap."""
+    """The positions of secrets, which may overlap."""
     for pattern in _NAMED:
         yield from (found.span("secret") for found in pattern.finditer(text))
     for found in _URI.finditer(text):
@@ -110,7 +110,7 @@ def _in_uri(text: str, found: re.Match[str], end: int) -> Iterator[Span]:
     at = text.rfind("@", start, end) if found["scheme"].lower() not in _NO_LOGIN else -1
     if at >= 0:
         yield start, at
-    # Whatever follows the first question mark may be a parameter, also where a login seems to hold one.
+    # Everything after the first question mark is treated as parameters, even if that mark seems to be part of a login.
     query = text.find("?", start, end)
     if query < 0:
         return
@@ -123,7 +123,7 @@ def _in_uri(text: str, found: re.Match[str], end: int) -> Iterator[Span]:
 
 
 def _uri_end(text: str, start: int) -> int:
-    """Where a URI ends that starts here: a quoted one at its quote, a bare one at what cannot be part of it."""
+    """The end of the URI that starts here: the closing quote, or else the first character that cannot be part of it."""
     if start and text[start - 1] in "'\"":
         quoted = _STRING.match(text, start - 1)
         assert quoted is not None
@@ -140,7 +140,7 @@ def _uri_end(text: str, start: int) -> int:
 
 
 def _in_options(text: str, start: int) -> Iterator[Span]:
-    """The values of options that are not public, and each quoted text that is neither name nor value of one."""
+    """The values of options that are not public, and quoted texts that are neither name nor value of an option."""
     depth, name, value = 1, "", False
     for part in _PART.finditer(text, start):
         word = part[0]
@@ -168,8 +168,7 @@ def _inside(text: str, start: int, end: int) -> Span:
 
 @cache
 def _load_declared() -> None:
-    """Options are declared by plug-ins, which are imported on first use: here all of them are, or what is shown would
-    depend on which have been used."""
+    """Import every plug-in: importing declares its options, and what is masked must not depend on which were used."""
     from millpond import registry
 
     for kind in ("source", "sink", "backend"):
@@ -185,7 +184,7 @@ def _is_public(name: str) -> bool:
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
-    """Spans in order, those that meet or overlap as one."""
+    """Spans in order; adjacent and overlapping ones are merged."""
     merged: list[Span] = []
     for start, end in sorted(span for span in spans if span[1] > span[0]):
         if merged and start <= merged[-1][1]:

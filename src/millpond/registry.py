@@ -1,46 +1,69 @@
-"""Plug-ins by name, imported on first use; a wrong name gets a suggestion, a missing package an install hint."""
+"""The registry of plug-ins: sources, sinks and backends by name, each imported on first use.
+
+Beside those that are built in or registered by a program, there are the plug-ins of installed packages: a package names
+its own under the entry points `millpond.sources`, `millpond.sinks` and `millpond.backends`.
+"""
 
 from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from millpond.errors import OptionError, Place, SetupError
-from millpond.suggest import did_you_mean
+from millpond.errors import OptionError, Place, SetupError, did_you_mean
+
+if TYPE_CHECKING:
+    from millpond.contracts.server import MakeServer
+    from millpond.contracts.sink import SinkPlugin
+    from millpond.contracts.source import SourcePlugin
+    from millpond.contracts.table import BackendPlugin
 
 
 @dataclass(frozen=True)
 class Registration:
-    """Where a plug-in lives; `install` is the command that brings what it needs."""
+    """Where a plug-in is defined; `install` is the command that installs what it requires."""
 
     kind: str
     name: str
     module: str
     attribute: str
     install: str = ""
+    # The installed package that brings it; none for those that are built in or registered by a program.
+    package: str = ""
 
+
+# The entry points by which installed packages bring plug-ins.
+GROUPS = {"source": "millpond.sources", "sink": "millpond.sinks", "backend": "millpond.backends"}
 
 _REGISTERED: dict[tuple[str, str], Registration] = {}
 
-# One line per plug-in: adding a source, sink or backend is its module and a line here.
+# Import on first use keeps the start fast: an app pays only for the connectors that it uses.
 BUILT_IN = (
-    Registration("source", "file", "millpond.sources.file", "PLUGIN"),
+    Registration("source", "file", "millpond.sources.files.source", "PLUGIN"),
     Registration("source", "generate", "millpond.sources.generate", "PLUGIN"),
-    Registration("source", "kafka", "millpond.sources.kafka", "PLUGIN", "millpond doctor --install kafka"),
+    Registration("source", "kafka", "millpond.sources.kafka.source", "PLUGIN", "millpond doctor --install kafka"),
     Registration("source", "memory", "millpond.sources.memory", "PLUGIN"),
-    Registration("source", "postgresql", "millpond.sources.later", "POSTGRESQL"),
-    Registration("source", "mysql", "millpond.sources.later", "MYSQL"),
-    Registration("source", "clickhouse", "millpond.sources.later", "CLICKHOUSE"),
-    Registration("source", "sql", "millpond.sources.later", "SQL"),
-    Registration("source", "http", "millpond.sources.later", "HTTP"),
-    Registration("source", "s3", "millpond.sources.later", "S3"),
+    Registration("source", "postgresql", "millpond.sources.databases.postgresql.source", "PLUGIN"),
+    Registration("source", "mysql", "millpond.sources.databases.mysql", "PLUGIN"),
+    Registration("source", "clickhouse", "millpond.sources.planned", "CLICKHOUSE"),
+    Registration("source", "sql", "millpond.sources.databases.sqlalchemy", "PLUGIN"),
+    Registration("source", "http", "millpond.sources.http.source", "PLUGIN"),
+    Registration("source", "webhook", "millpond.sources.webhook.source", "PLUGIN"),
+    Registration("source", "s3", "millpond.sources.s3", "PLUGIN", "pip install 'millpond[s3]'"),
     Registration("sink", "file", "millpond.sinks.file", "PLUGIN"),
+    Registration("sink", "s3", "millpond.sinks.s3", "PLUGIN", "pip install 'millpond[s3]'"),
     Registration("sink", "terminal", "millpond.sinks.terminal", "PLUGIN"),
+    Registration("sink", "postgresql", "millpond.sinks.databases.postgresql", "PLUGIN"),
     Registration("sink", "kafka", "millpond.sinks.kafka", "PLUGIN", "millpond doctor --install kafka"),
     Registration("backend", "memory", "millpond.tables.memory", "PLUGIN"),
     Registration("backend", "cache", "millpond.tables.cache", "PLUGIN"),
-    Registration("backend", "sqlite", "millpond.tables.sqlite", "PLUGIN"),
+    Registration("backend", "sqlite", "millpond.tables.sqlite.backend", "PLUGIN"),
+    Registration("backend", "postgresql", "millpond.tables.postgresql", "PLUGIN"),
+    Registration("backend", "mysql", "millpond.tables.mysql", "PLUGIN"),
+    Registration("backend", "redis", "millpond.tables.redis", "PLUGIN"),
+    Registration("server", "http", "millpond.serve.server", "AppServer"),
 )
 
 # Other spellings of a scheme.
@@ -53,27 +76,67 @@ def register(registration: Registration) -> None:
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """The names of a kind, in the order of registration."""
-    return tuple(name for of_kind, name in _REGISTERED if of_kind == kind)
+    """The names of a kind: those of installed packages last."""
+    own = [name for of_kind, name in _REGISTERED if of_kind == kind]
+    return tuple(dict.fromkeys([*own, *_installed(kind)]))
 
 
-def find(kind: str, name: str, place: Place | None = None) -> Any:
-    """The plug-in of this name, imported now if it was not; MP308 for a wrong name, MP309 when a package is missing."""
+def registration_of(kind: str, name: str) -> Registration | None:
+    """Where a plug-in lives; no package replaces one that is built in or was registered."""
     wanted = name.lower()
-    if kind in ("source", "sink"):
+    if kind in ("source", "sink", "backend"):
         wanted = SCHEME_ALIASES.get(wanted, wanted)
-    registration = _REGISTERED.get((kind, wanted))
+    return _REGISTERED.get((kind, wanted)) or _installed(kind).get(wanted)
+
+
+@cache
+def _installed(kind: str) -> dict[str, Registration]:
+    """The plug-ins of installed packages; their modules are not imported yet."""
+    found: dict[str, Registration] = {}
+    for point in entry_points(group=GROUPS[kind]):
+        package = point.dist.name if point.dist is not None else ""
+        made = Registration(kind, point.name.lower(), point.module, point.attr or "PLUGIN", package=package)
+        found.setdefault(made.name, made)
+    return found
+
+
+@overload
+def find(kind: Literal["source"], name: str, place: Place | None = None) -> SourcePlugin: ...
+@overload
+def find(kind: Literal["sink"], name: str, place: Place | None = None) -> SinkPlugin: ...
+@overload
+def find(kind: Literal["backend"], name: str, place: Place | None = None) -> BackendPlugin: ...
+@overload
+def find(kind: str, name: str, place: Place | None = None) -> SourcePlugin | SinkPlugin | BackendPlugin: ...
+def find(kind: str, name: str, place: Place | None = None) -> object:
+    """The plug-in of this name, imported on first use; MP308 for an unknown name, MP309 if a package is missing or
+    cannot be imported."""
+    return _loaded(kind, name, place)
+
+
+def _loaded(kind: str, name: str, place: Place | None) -> Any:
+    registration = registration_of(kind, name)
     if registration is None:
         known = names(kind)
-        hint = did_you_mean(name, known) or f"There are: {', '.join(known)}."
+        hint = did_you_mean(name, known) or f"Available: {', '.join(known)}."
         raise OptionError("MP308", f"There is no {kind} '{name}'.", place=place, hint=hint)
     try:
-        module = importlib.import_module(registration.module)
+        return getattr(importlib.import_module(registration.module), registration.attribute)
     except ModuleNotFoundError as error:
         hint = f"Run: {registration.install}" if registration.install else "Install that package."
-        message = f"The {kind} '{name}' needs the package '{error.name}', which is not installed."
+        message = f"The {kind} '{name}' requires the package '{error.name}', which is not installed."
         raise SetupError("MP309", message, place=place, hint=hint) from error
-    return getattr(module, registration.attribute)
+    except Exception as error:
+        if not registration.package:
+            raise
+        message = f"The {kind} '{name}' of the package '{registration.package}' cannot be loaded: {error}."
+        raise SetupError("MP309", message, place=place, hint="Repair that package, or uninstall it.") from error
+
+
+def find_server(name: str = "http") -> MakeServer:
+    """The class that serves an app; imported on first use like every plug-in."""
+    made: MakeServer = _loaded("server", name, None)
+    return made
 
 
 for _built_in in BUILT_IN:

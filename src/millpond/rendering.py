@@ -1,6 +1,6 @@
-"""Values as text: Arrow columns as JSON lines, CSV and aligned columns, the same rules wherever rows are shown.
+"""Rows as text: Arrow columns as JSON lines, CSV and aligned columns, with the same rules for every output.
 
-Decimals and times are written from Arrow's own digits, never through a float or a local clock: a decimal keeps its
+Decimals and times are written from Arrow's digits, never through a float or the local time zone: a decimal keeps its
 scale, a timestamp is `2026-03-01T10:00:00Z` with a fraction only when it has one, and without `Z` when it has no zone.
 """
 
@@ -16,7 +16,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# Rows turned into text at a time, so that a large result is never held twice.
+# Rows rendered at a time, so that a large result is not in memory twice.
 BATCH_ROWS = 8_192
 
 # Characters that would move the cursor or change the terminal, shown as escapes instead.
@@ -26,7 +26,7 @@ _NOT_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 
 
 def json_lines(table: pa.Table | pa.RecordBatch, *, exact_numbers: bool = False) -> Iterator[str]:
-    """One JSON object per row. Decimals are strings of their exact value, or exact numbers when asked for."""
+    """One JSON object per row. Decimals are strings of their exact value, or numbers with `exact_numbers`."""
     names = [f"{_quoted(name)}: " for name in table.schema.names]
     for batch in _batches(table):
         columns = [json_texts(column, exact_numbers=exact_numbers) for column in batch.columns]
@@ -35,24 +35,24 @@ def json_lines(table: pa.Table | pa.RecordBatch, *, exact_numbers: bool = False)
 
 
 def csv_lines(table: pa.Table | pa.RecordBatch) -> Iterator[str]:
-    """A header and one line per row; NULL is nothing between the commas, the empty string is a pair of quotes."""
+    """A header and one line per row; NULL is an empty field, the empty string is a pair of quotes."""
     yield ",".join(map(_csv_field, table.schema.names))
     for batch in _batches(table):
         yield from map(",".join, zip(*map(csv_texts, batch.columns), strict=True))
 
 
 def csv_texts(column: pa.Array) -> list[str]:
-    """Each value of a column between two commas."""
+    """Each value of a column as a CSV field."""
     return [_csv_field(text) for text in plain_texts(column)]
 
 
 def text_lines(table: pa.Table | pa.RecordBatch) -> Iterator[str]:
-    """Aligned columns under a header, for people: numbers to the right, NULL written out, control codes escaped."""
+    """Aligned columns under a header, for people: numbers to the right, NULL as a word, control characters escaped."""
     batches = _batches(table)
     names = [_shown(name) for name in table.schema.names]
     columns = [[_shown(t) for batch in batches for t in plain_texts(batch.column(i))] for i in range(len(names))]
     widths = [max(map(cells, [name, *texts])) for name, texts in zip(names, columns, strict=True)]
-    right = [_is_number(field.type) for field in table.schema]
+    right = [is_number(field.type) for field in table.schema]
     yield _aligned(names, widths, right)
     yield "  ".join("-" * width for width in widths)
     for values in zip(*columns, strict=True):
@@ -75,13 +75,18 @@ def plain_texts(column: pa.Array) -> list[str | None]:
         return list(column.to_pylist())
     texts = json_texts(column)
     if not pa.types.is_nested(column.type):
-        # The quotes stand around a date, a decimal or base64, in which nothing is escaped.
+        # These are quoted dates, decimals or base64, which contain no escapes, so removing the quotes is enough.
         texts = [text.strip('"') for text in texts]
     return [text if valid else None for text, valid in zip(texts, column.is_valid().to_pylist(), strict=True)]
 
 
+def shown_texts(column: pa.ChunkedArray) -> list[str]:
+    """Each value as people see it: NULL written out, control codes escaped."""
+    return [_shown(text) for text in plain_texts(column)]
+
+
 def cells(text: str) -> int:
-    """The terminal cells that a text takes: two for a wide East Asian character, none for a combining one."""
+    """The width of a text in terminal cells: two for a wide East Asian character, none for a combining one."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
@@ -125,8 +130,8 @@ def _as_written(column: pa.Array, _: bool) -> list[str]:
 
 
 def _float(column: pa.Array, _: bool) -> list[str]:
-    # Arrow writes the shortest digits that name the value, of a FLOAT too; a whole one keeps a point to look like what
-    # it is.
+    # Arrow writes the shortest digits that identify the value, of FLOAT too; a whole number gets `.0` so that it reads
+    # as a float.
     texts = [text or "null" for text in column.cast(pa.string()).to_pylist()]
     return [_NOT_FINITE.get(text) or (f"{text}.0" if text.lstrip("-").isdigit() else text) for text in texts]
 
@@ -185,7 +190,7 @@ def _as_name(text: str) -> str:
 
 
 def _sliced(column: pa.Array, values: pa.Array, exact_numbers: bool) -> Iterator[list[str]]:
-    """The texts of each entry's values; only those between the first and the last offset are the column's."""
+    """The texts of each entry's values; a sliced column uses only those between its first and last offset."""
     offsets = column.offsets.to_pylist()
     first = offsets[0]
     texts = json_texts(values[first : offsets[-1]], exact_numbers=exact_numbers)
@@ -208,7 +213,7 @@ def _other(column: pa.Array, _: bool) -> list[str]:
     return ["null" if value is None else _quoted(str(value)) for value in column.to_pylist()]
 
 
-# The first that fits writes the column.
+# The first entry whose test accepts the type writes the column.
 _WRITERS: tuple[tuple[Callable[[pa.DataType], bool], _Writer], ...] = (
     (pa.types.is_string, _string),
     (pa.types.is_integer, _as_written),
@@ -249,7 +254,8 @@ def _shown(text: str | None) -> str:
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
-def _is_number(type_: pa.DataType) -> bool:
+def is_number(type_: pa.DataType) -> bool:
+    """Whether values of a type are aligned to the right."""
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
 
 

@@ -1,4 +1,4 @@
-"""Column, Schema and Key over Arrow types, and the SQL names of these types; no Spark here."""
+"""Column and Schema, the columns of every relation as Arrow types, and the SQL names of these types."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def type_name(type_: pa.DataType | None) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A column; `type` is None when it can only be known by running; `default` is SQL text."""
+    """A column; `type` is None when it is known only at run time; `default` is SQL text."""
 
     name: str
     type: pa.DataType | None
@@ -122,6 +122,11 @@ class Schema:
     def known(self) -> bool:
         """Whether every column's type is known."""
         return all(c.type is not None for c in self.columns)
+
+    @property
+    def settled(self) -> bool:
+        """Whether there are columns and every type is one that a table can hold."""
+        return len(self.columns) > 0 and all(c.type is not None and not pa.types.is_null(c.type) for c in self.columns)
 
     def arrow(self) -> pa.Schema:
         """The Arrow schema; every type must be known."""

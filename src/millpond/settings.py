@@ -1,4 +1,4 @@
-"""What an app can be told, in one table: command line, SET, environment (MILLPOND_*), millpond.toml, default."""
+"""The settings of an app, declared in one table and read from the command line, SET, environment, millpond.toml."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from millpond.errors import OptionError, Place
-from millpond.options import BOOLEAN, DURATION, INTEGER, TEXT, Option, choice, find_option
-from millpond.suggest import did_you_mean
+from millpond.errors import OptionError, Place, did_you_mean
+from millpond.options import ADDRESS, BOOLEAN, DURATION, INTEGER, POSITIVE, SPAN, TEXT, Option, choice, find_option
 
 # The file of settings, in the SQL file's folder.
 TOML = "millpond.toml"
 
-# Options that a statement's WITH, SET and the settings share: what a flow does when something is wrong or missing.
+# Both settings and options of a statement's WITH: what a flow does with bad records, failing rows and missing tables.
 FLOW_OPTIONS = (
     Option(
         "on.bad.record",
@@ -27,14 +26,14 @@ FLOW_OPTIONS = (
         "on.error",
         choice("stop", "dead-letter", "stop-app"),
         "stop",
-        "What happens when an expression fails on a row: the flow stops, the row steps aside, or the app stops.",
+        "What to do when an expression fails on a row: stop the flow, store the row as a dead letter, or stop the app.",
     ),
     Option("table.wait.timeout", DURATION, "60s", "How long a flow waits for the tables it reads to be ready."),
     Option(
         "on.table.missing",
         choice("wait", "fail", "skip", "nulls", "default"),
         "wait",
-        "What a statement does when a table is still not ready after that time.",
+        "What a statement does when a table is not ready after 'table.wait.timeout'.",
     ),
     Option(
         "late.rows",
@@ -42,38 +41,78 @@ FLOW_OPTIONS = (
         "dead-letter",
         "What happens to a row whose window has closed; update is for tables only.",
     ),
-    Option("idle.timeout", DURATION, None, "After this long without records the watermark goes on by the clock."),
+    Option("idle.timeout", DURATION, None, "After this long without records the watermark advances by the clock."),
 )
 
 SETTINGS = (
     Option("state", TEXT, None, "The state directory; .millpond/<name> beside the SQL file unless given."),
     Option("master", TEXT, "local[*]", "The Spark master."),
-    Option("http", TEXT, "127.0.0.1:8642", "Where the dashboard and API listen."),
+    Option(
+        "storage",
+        TEXT,
+        None,
+        "The absolute path of a folder that the driver shares with the executors of a cluster; required for a cluster.",
+    ),
+    Option(
+        "http",
+        ADDRESS,
+        None,
+        "Where the page and the HTTP API listen: HOST:PORT, off, or auto, the first free port from 8080 of 127.0.0.1. "
+        "Unless given, auto for `millpond run` and off with --once and in Python.",
+    ),
+    Option("http.token", TEXT, None, "The token that HTTP requests need; required unless HOST is local.", secret=True),
+    Option("http.write", BOOLEAN, "false", "Whether tables can be changed, and dead letters replayed, over HTTP."),
+    Option(
+        "http.hosts", TEXT, None, "Host names, comma between, by which the page may be opened beside this machine's."
+    ),
+    Option("http.query.timeout", SPAN, "60s", "The longest time that a query over HTTP may take."),
+    Option("http.rows.max", POSITIVE, "1000000", "The most rows that a query over HTTP returns."),
+    Option("pg", ADDRESS, "off", "Where clients of PostgreSQL's protocol can connect: HOST:PORT, or off."),
+    Option("pg.write", BOOLEAN, "false", "Whether they can change tables."),
+    Option(
+        "pg.password",
+        TEXT,
+        None,
+        "Their password, 'http.token' unless given; required unless HOST is local.",
+        secret=True,
+    ),
+    Option("pg.tls.cert", TEXT, None, "The PEM file of the certificate with which their connections are encrypted."),
+    Option("pg.tls.key", TEXT, None, "The PEM file of its key, if that is another one.", secret=True),
     Option("json", BOOLEAN, "false", "Print one JSON object per line."),
     Option("debug", BOOLEAN, "false", "Show stack traces and Spark's own log."),
     Option("spark.ui", BOOLEAN, "false", "Start Spark's own web page."),
     Option("kafka.brokers", TEXT, "localhost:9092", "Brokers of a kafka:// URI that names none."),
-    Option("dead.letters.max", INTEGER, "100000", "Rows kept in dead_letters; the oldest go first."),
+    Option("dead.letters.max", INTEGER, "100000", "Rows kept in dead_letters; the oldest are removed first."),
+    Option(
+        "driver.max.rows",
+        INTEGER,
+        "200000",
+        "Batches up to this size are evaluated on the driver where Arrow can; larger ones by Spark.",
+    ),
     Option("time.zone", TEXT, "UTC", "The time zone of the session."),
     Option(
         "connection.*", TEXT, None, "A named database connection: SET connection.crm = 'postgresql://...'.", secret=True
     ),
-    Option("spark.conf.*", TEXT, None, "Passed to Spark as it is, without 'spark.conf.' before it.", secret=True),
+    Option("spark.conf.*", TEXT, None, "Passed to Spark unchanged, without the prefix 'spark.conf.'.", secret=True),
     *FLOW_OPTIONS,
 )
 
-# Settings that nothing reads yet.
-LATER = ("http", "connection.*")
-# Settings that must be known before the SQL file is read, and how they are given then.
+
+def is_local(master: str) -> bool:
+    """Whether Spark runs within the process of the driver; `local-cluster` starts executors of its own."""
+    return master == "local" or master.startswith("local[")
+
+
+# Settings that apply before the SQL file is read, so that SET comes too late; each with the ways to set it.
 BEFORE_THE_FILE = {
-    "state": "Give it with --state, MILLPOND_STATE or millpond.toml: it must be known before the file is read.",
-    "debug": "Give it with --debug or MILLPOND_DEBUG.",
+    "state": "Set it with --state, MILLPOND_STATE or millpond.toml: it is required before the file is read.",
+    "debug": "Set it with --debug or MILLPOND_DEBUG.",
 }
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A value and where it came from; the value is not shown by repr, it may be a secret."""
+    """A value and its origin; repr does not show the value, which may be a secret."""
 
     value: Any = field(repr=False)
     origin: str
@@ -93,24 +132,19 @@ class Settings:
         return None if setting is None else setting.value
 
     def starting(self, prefix: str) -> dict[str, Any]:
-        """The values under a pattern, prefix removed."""
+        """The values of a pattern such as `spark.conf.*`, by name without the prefix."""
         return {n.removeprefix(prefix): s.value for n, s in self.found.items() if n.startswith(prefix)}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.found)
 
     def with_set(self, name: str, text: str, place: Place | None = None) -> Settings:
-        """After a SET of the SQL file; what the command line said stays."""
+        """The settings after a SET of the SQL file; the command line takes precedence over SET."""
         option = _option(name, place)
         current = self.found.get(name.lower())
         if current is not None and current.origin == "command line":
             return self
         return Settings({**self.found, name.lower(): Setting(option.read(text, place), "SET")})
-
-
-def later(name: str) -> bool:
-    """Whether nothing reads a setting yet."""
-    return find_option(name, [option for option in SETTINGS if option.name in LATER]) is not None
 
 
 def environment_name(name: str) -> str:
@@ -119,7 +153,7 @@ def environment_name(name: str) -> str:
 
 
 def load_settings(given: Mapping[str, str], environment: Mapping[str, str], toml_file: Path | None = None) -> Settings:
-    """Settings by precedence: what was given on the command line, the environment, millpond.toml, the default."""
+    """The settings, each from the first that has it: command line, environment, millpond.toml, default."""
     found: dict[str, Setting] = {}
     for option in SETTINGS:
         if option.default is not None:
@@ -141,7 +175,7 @@ def _option(name: str, place: Place | None = None) -> Option:
     option = find_option(name, SETTINGS)
     if option is None:
         names = [o.name for o in SETTINGS]
-        hint = did_you_mean(name, names) or f"There are: {', '.join(names)}."
+        hint = did_you_mean(name, names) or f"Available: {', '.join(names)}."
         raise OptionError("MP307", f"There is no setting '{name}'.", place=place, hint=hint)
     return option
 

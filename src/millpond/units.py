@@ -43,16 +43,16 @@ BYTES_PER_UNIT: dict[str, int] = {
     "tib": 1_024**4,
 }
 
-# A quantity is a plain decimal number, a sign or an exponent is not one, then a unit in letters.
+# A decimal number without sign or exponent, then a unit in letters.
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*\Z")
 
-# The longest duration that a 64-bit count of microseconds and a timestamp of Spark can both carry.
+# The longest duration that both a 64-bit count of microseconds and a Spark timestamp can represent.
 DURATION_MAX_US = 100 * 366 * 86_400_000_000
 SIZE_MAX_BYTES = 2**63 - 1
 
 
 def parse_duration(text: str, place: Place | None = None) -> int:
-    """The microseconds in a duration; MP106 for anything that is none."""
+    """A duration in microseconds; MP106 if the text is not a duration."""
     found = _quantity(text, MICROSECONDS_PER_UNIT, DURATION_MAX_US)
     if found is None:
         hint = "Write a number and a unit, such as 500ms, 30s, 5 minutes, 1h or 2 days."
@@ -61,7 +61,7 @@ def parse_duration(text: str, place: Place | None = None) -> int:
 
 
 def parse_size(text: str, place: Place | None = None) -> int:
-    """The bytes in a size, MB being a million and MiB 1024 times 1024; MP107 for anything that is none."""
+    """A size in bytes: MB is 1000 * 1000, MiB is 1024 * 1024; MP107 if the text is not a size."""
     found = _quantity(text, BYTES_PER_UNIT, SIZE_MAX_BYTES)
     if found is None:
         hint = "Write a number and a unit, such as 512MB or 2GiB."
@@ -77,5 +77,10 @@ def _quantity(text: str, units: dict[str, int], most: int) -> int | None:
     if factor is None:
         return None
     amount = Decimal(matched[1]) * factor
-    # Half a microsecond or half a byte is not something that could be waited for or stored.
+    # A fraction of a microsecond or of a byte is a mistake, not something to round.
     return int(amount) if amount == int(amount) and amount <= most else None
+
+
+def seconds_of(duration: str | float) -> float:
+    """The seconds of a duration, which is a number of them or a text such as `10s`."""
+    return parse_duration(duration) / 1_000_000 if isinstance(duration, str) else duration

@@ -1,4 +1,4 @@
-"""A URI taken apart: scheme, login, hosts, path and parameters, percent-decoded, with a form that shows no secrets."""
+"""Parsed URIs: scheme, login, hosts, path and parameters, percent-decoded, and a form without secrets for output."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Uri:
 
     @property
     def identity(self) -> str:
-        """What tells it from others: another password makes it no other URI. Not to be printed."""
+        """The URI without passwords, to compare sources: a new password does not make it another. Not for output."""
         return without_logins(self.text)
 
 
 def parse_uri(text: str, place: Place | None = None) -> Uri:
-    """Take a URI apart; MP105 when it is none."""
+    """Parse a URI; MP105 if the text is not one."""
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme or not scheme[0].isalpha():
         hint = "A URI looks like file://./in.csv or kafka://localhost:9092/topic."
@@ -47,8 +47,8 @@ def parse_uri(text: str, place: Place | None = None) -> Uri:
         return Uri("file", "", unquote(authority + slash + path), _params(query), text=text)
     login, at, hosts = authority.rpartition("@")
     if not at and "@" in path + query and _may_be_login(authority.partition("#")[0]):
-        message = f"'{redact(text)}' cannot be read: a '/', '?' or '#' stands in its login."
-        raise SqlError("MP105", message, place=place, hint="Write them as %2F, %3F and %23 there.")
+        message = f"'{redact(text)}' cannot be parsed: its login contains a '/', '?' or '#'."
+        raise SqlError("MP105", message, place=place, hint="In a login, write these characters as %2F, %3F and %23.")
     user, colon, password = login.partition(":")
     return Uri(
         scheme.lower(),
@@ -62,7 +62,8 @@ def parse_uri(text: str, place: Place | None = None) -> Uri:
 
 
 def _may_be_login(text: str) -> bool:
-    """Whether what stands before the first slash is the beginning of a login: a port is a number."""
+    """Whether the text before the first slash can be the beginning of a login: after a host's colon only a number can
+    follow, its port."""
     return any(not part.rpartition(":")[2].isdigit() for part in text.split(",") if ":" in part)
 
 

@@ -13,7 +13,7 @@ from tests.cli.fake_app import Script, app_class
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     """The commands find an app without Spark in place of the real one."""
     script = Script()
-    module = ModuleType("millpond.runtime.app")
+    module = ModuleType("millpond.app.app")
     module.App = app_class(script)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "millpond.runtime.app", module)
+    monkeypatch.setitem(sys.modules, "millpond.app.app", module)
     return script

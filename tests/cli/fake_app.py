@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from millpond.engine.progress import AppProgress, FlowProgress, SourceProgress, TableProgress
 from millpond.errors import MillpondError, Problem
-from millpond.runtime.figures.progress import AppProgress, FlowProgress, SourceProgress, TableProgress
 
 
 def progress(
@@ -32,7 +32,7 @@ def progress(
 
 @dataclass
 class Script:
-    """What the app of a test does and what it was told."""
+    """What the app of a test does and what it was reported."""
 
     warnings: tuple[Problem, ...] = ()
     failures: tuple[MillpondError, ...] = ()

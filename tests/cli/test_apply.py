@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
+from tests.serve.answering import AnsweringApp, serving
 
+from millpond.app.planning import AppText
 from millpond.cli.main import main
+from millpond.engine.state_directory import IDENTITY
 from millpond.errors import BindError, RunError, StateError
-from millpond.runtime.keeping.state import IDENTITY
-from millpond.runtime.socket import SOCKET_NAME, QuerySocket
+from millpond.serve.client import SOCKET_NAME
 
 Capture = pytest.CaptureFixture[str]
 WARNING = {"code": "MP811", "file": "shop.sql", "line": 4, "column": 1, "message": "It sees what comes from now on."}
@@ -32,72 +32,54 @@ CHANGES = {
 }
 
 
-class Answering:
-    """An app that answers as the test says, and remembers what it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, Mapping[str, Any]]] = []
-        self.error: Exception | None = None
-
-    def of(self, name: str) -> Any:
-        def answer(given: Mapping[str, Any]) -> Mapping[str, object]:
-            self.asked.append((name, given))
-            if self.error is not None:
-                raise self.error
-            return {"changes": CHANGES, "flows": {"orders": "running"}}
-
-        return answer
-
-
 @pytest.fixture
-def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AnsweringApp]:
     """A running app whose file is shop.sql in the working directory."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop.sql").write_text("SELECT 1;")
     folder = tmp_path / ".millpond" / "shop"
     folder.mkdir(parents=True)
     (folder / IDENTITY).write_text("{}")
-    found = Answering()
-    server = QuerySocket(
-        folder / SOCKET_NAME,
-        lambda sql: pa.table({}),
-        others={"apply": found.of("apply"), "restart": found.of("restart")},
-    )
-    server.start()
-    yield found
-    server.stop()
+    found = AnsweringApp()
+    found.changes = CHANGES
+    with serving(found, folder / SOCKET_NAME):
+        yield found
 
 
 def test_the_text_goes_to_the_running_app_and_its_changes_are_printed(
-    app: Answering, tmp_path: Path, capsys: Capture
+    app: AnsweringApp, tmp_path: Path, capsys: Capture
 ) -> None:
     assert main(["apply", "shop.sql", "--set", "N=1", "--accept"]) == 0
-    ((name, given),) = app.asked
-    assert name == "apply"
-    wanted = {"text": "SELECT 1;", "file": "shop.sql", "name": "shop", "base": str(tmp_path.resolve())}
-    assert {key: given[key] for key in wanted} == wanted
-    assert (given["variables"], given["accept"]) == ({"N": "1"}, True)
-    told = capsys.readouterr()
-    assert told.out.splitlines() == [
+    assert app.given == [
+        (
+            "apply",
+            {
+                "text": AppText("SELECT 1;", "shop.sql", "shop", tmp_path.resolve()),
+                "variables": {"N": "1"},
+                "accept": True,
+            },
+        )
+    ]
+    reported = capsys.readouterr()
+    assert reported.out.splitlines() == [
         "table totals: new",
         "flow orders: the statement in line 4 is new",
-        "flow orders: UPDATE users is gone",
+        "flow orders: UPDATE users was removed",
         "flow clicks: dropped",
         "line 9: INSERT was run",
         "flow orders: running",
     ]
-    assert told.err == "MP811 shop.sql:4:1  warning: It sees what comes from now on.\n"
+    assert reported.err == "MP811 shop.sql:4:1  warning: It sees what comes from now on.\n"
 
 
-def test_json_is_one_object(app: Answering, capsys: Capture) -> None:
+def test_json_is_one_object(app: AnsweringApp, capsys: Capture) -> None:
     assert main(["apply", "shop.sql", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"event": "applied", **CHANGES, "states": {"orders": "running"}}
 
 
-def test_a_flow_is_restarted_by_its_name(app: Answering, capsys: Capture) -> None:
+def test_a_flow_is_restarted_by_its_name(app: AnsweringApp, capsys: Capture) -> None:
     assert main(["restart", "orders", "--app", "shop.sql"]) == 0
-    assert app.asked[0][0] == "restart"
-    assert app.asked[0][1]["flow"] == "orders"
+    assert app.given == [("restart", {"flow": "orders"})]
     assert capsys.readouterr().out == "flow orders: running\n"
 
 
@@ -110,22 +92,22 @@ def test_a_flow_is_restarted_by_its_name(app: Answering, capsys: Capture) -> Non
     ],
 )
 def test_what_the_app_rejects_is_printed_with_its_exit_code(
-    app: Answering, error: Exception, code: int, capsys: Capture
+    app: AnsweringApp, error: Exception, code: int, capsys: Capture
 ) -> None:
     app.error = error
     assert main(["apply", "shop.sql"]) == code
     assert capsys.readouterr().err == f"{error}\n"
 
 
-def test_without_a_running_app_the_error_says_what_to_do(app: Answering, tmp_path: Path, capsys: Capture) -> None:
+def test_without_a_running_app_the_error_says_what_to_do(app: AnsweringApp, tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / ".millpond" / "shop" / SOCKET_NAME).unlink()
     for words in (["apply", "shop.sql"], ["restart", "orders"]):
         assert main(words) == 1
-        told = capsys.readouterr().err
-        assert told.startswith("MP713  No app runs on ")
-        assert "millpond run FILE" in told
+        reported = capsys.readouterr().err
+        assert reported.startswith("MP713  No app is running on ")
+        assert "millpond run FILE" in reported
 
 
-def test_a_file_that_is_not_there_is_wrong_input(app: Answering, capsys: Capture) -> None:
+def test_a_file_that_is_not_there_is_wrong_input(app: AnsweringApp, capsys: Capture) -> None:
     assert main(["apply", "shpo.sql"]) == 2
     assert capsys.readouterr().err.startswith("MP110  shpo.sql cannot be read")

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from millpond.app.app import App
 from millpond.cli import health
 from millpond.cli.health import MISSING, OK, WARN, Finding, Machine
 from millpond.cli.main import main
 from millpond.contracts.table import TableSpec
 from millpond.errors import StateError
-from millpond.runtime.app import App
 from millpond.schema import Column, Schema
 from millpond.tables.store import open_store
 
@@ -23,7 +24,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def make_java(folder: Path, version: str) -> Path:
-    """A Java that tells its version by its release file."""
+    """A Java with its version in its release file."""
     (folder / "bin").mkdir(parents=True)
     java = folder / "bin" / "java"
     java.write_text("#!/bin/sh\n")
@@ -32,16 +33,18 @@ def make_java(folder: Path, version: str) -> Path:
     return java
 
 
-def only(findings: object) -> Finding:
-    (finding,) = findings  # type: ignore[misc]
+def only(findings: Iterable[Finding]) -> Finding:
+    (finding,) = findings
     return finding
 
 
 def test_a_machine_that_runs_the_tests_can_run_millpond(capsys: Capture) -> None:
     assert main(["doctor"]) == 0
-    told = capsys.readouterr().out
-    assert "Millpond can run here" in told
-    assert all(name in told for name in ("Python", "Java", "pyspark", "memory", "cores", "disk", "clock", "kafka jars"))
+    reported = capsys.readouterr().out
+    assert "Millpond can run here" in reported
+    assert all(
+        name in reported for name in ("Python", "Java", "pyspark", "memory", "cores", "disk", "clock", "kafka jars")
+    )
 
 
 def test_json_is_one_object_per_finding(capsys: Capture) -> None:
@@ -78,13 +81,13 @@ def test_a_wrong_java_home_is_named(tmp_path: Path) -> None:
 def test_a_missing_package_makes_doctor_fail(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr(health, "NEEDED", ("pyarrow", "no-such-package"))
     assert main(["doctor"]) == 1
-    told = capsys.readouterr().out
-    assert f"pyarrow           {metadata.version('pyarrow')}" in told
-    assert "-m pip install no-such-package" in told
-    assert "Missing: no-such-package. Millpond cannot run until that is there." in told
+    reported = capsys.readouterr().out
+    assert f"pyarrow           {metadata.version('pyarrow')}" in reported
+    assert "-m pip install no-such-package" in reported
+    assert "Missing: no-such-package. Millpond cannot run without it." in reported
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     temporary, here = health.folders(Machine({}, gone))
     assert (temporary.state, here.state) == (OK, WARN)
@@ -106,7 +109,7 @@ def test_a_full_disk_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert (found.state, "--state" in found.command) == (WARN, True)
 
 
-def test_repair_keeps_what_is_sound_and_says_what_is_lost(
+def test_repair_keeps_what_is_undamaged_and_reports_what_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -118,7 +121,7 @@ def test_repair_keeps_what_is_sound_and_says_what_is_lost(
     table.insert([{"n": 2}])
     store.close()
     assert main(["doctor", "--repair"]) == 0
-    assert "Sound" in capsys.readouterr().out
+    assert "Not damaged" in capsys.readouterr().out
     log = tmp_path / ".millpond" / "app" / "store" / "log-000001"
     log.write_bytes(log.read_bytes()[:-20] + b"\xff" * 20)
     assert main(["doctor", "--repair", "--state", ".millpond/app"]) == 0
@@ -136,14 +139,14 @@ def test_a_state_is_examined_and_left_alone(tmp_path: Path, capsys: Capture) -> 
     assert "MP801" in capsys.readouterr().err
     app.stop()
     assert main(["doctor", "--state", str(state)]) == 0
-    assert "The state is sound." in capsys.readouterr().out
+    assert "The state is not damaged." in capsys.readouterr().out
     log = state / "store" / "log-000001"
     whole = log.read_bytes()
     log.unlink()
     assert main(["doctor", "--state", str(state)]) == 1
-    told = capsys.readouterr().out
-    assert f"{log} is missing" in told
-    assert f"millpond doctor --repair --state {state}" in told
+    reported = capsys.readouterr().out
+    assert f"{log} is missing" in reported
+    assert f"millpond doctor --repair --state {state}" in reported
     log.write_bytes(whole)
     shutil.rmtree(state / "store")
     assert main(["doctor", "--state", str(state), "--json"]) == 1

@@ -13,7 +13,7 @@ import pytest
 # Not pandas: pyarrow loads it where it is installed.
 HEAVY = ("pyspark", "py4j")
 
-# Runs a command in a fresh Python and tells on standard error which heavy packages it loaded.
+# Runs a command in a fresh Python and prints on standard error which heavy packages it loaded.
 CODE = """
 import json, sys
 from millpond.cli.main import main
@@ -54,5 +54,5 @@ def test_a_command_that_needs_no_spark_loads_none(app: Path, words: list[str]) -
     started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", CODE % (HEAVY,), *given], capture_output=True, text=True, check=False)
     print(f"millpond {' '.join(words)}: {time.monotonic() - started:.2f} s")
-    told = json.loads(done.stderr.splitlines()[-1])
-    assert told == {"code": 0, "loaded": []}, done.stderr
+    reported = json.loads(done.stderr.splitlines()[-1])
+    assert reported == {"code": 0, "loaded": []}, done.stderr

@@ -10,10 +10,9 @@ import pytest
 from rich.console import Console
 from tests.cli.fake_app import progress
 
-from millpond.cli.live import LiveView, RowsAbove
-from millpond.cli.picture import Picture
+from millpond.cli.live import LiveView, Picture, RowsAbove
+from millpond.engine.progress import AppProgress, LoadProgress
 from millpond.errors import Place, Problem, Severity
-from millpond.runtime.figures.progress import AppProgress
 
 FAILURE = Problem(
     "MP408",
@@ -47,10 +46,10 @@ def test_the_picture_has_flows_tables_and_sources() -> None:
     assert re.search(r"table +state +rows +version +backend", text)
     assert re.search(r"  users +ready +12,345 +12,345 +memory", text)
     assert re.search(r"  trades +running +healthy +12,345 +- +2", text)
-    assert 'Ctrl-C stops. Ask with: millpond query "SHOW TABLES" --app shop.sql' in text
+    assert 'Ctrl-C stops. Query with: millpond query "SHOW TABLES" --app shop.sql' in text
 
 
-def test_a_loading_table_tells_how_far_it_is() -> None:
+def test_a_loading_table_reports_how_far_it_is() -> None:
     assert "loading 1 of 3" in drawn(progress("loading", table_state="loading"))
 
 
@@ -66,7 +65,7 @@ def test_a_failure_is_in_the_picture_with_place_and_hint_and_what_to_do_next(wid
     assert f"hint: {FAILURE.hint}" in flat
     assert re.search(r"! trades +failed", text)
     assert "MP707 Nobody feeds 'memory://ticks'." in flat
-    assert "Repair shop.sql and run 'millpond apply shop.sql'" in flat
+    assert "Correct shop.sql and run 'millpond apply shop.sql'" in flat
 
 
 def test_the_header_says_what_is_not_as_it_should_be() -> None:
@@ -102,7 +101,7 @@ def test_the_last_picture_stays_and_what_was_said_is_above_it() -> None:
     terminal = io.StringIO()
     view = LiveView(terminal, io.StringIO())
     view.show(progress("running", rows=1))
-    view.tell(Problem("MP707", "Nobody feeds [this].", severity=Severity.WARNING))
+    view.report(Problem("MP707", "Nobody feeds [this].", severity=Severity.WARNING))
     view.close(progress("stopped", rows=99))
     text = visible(terminal.getvalue())
     assert text.index("Nobody feeds [this].") < text.rindex("app  stopped")
@@ -114,7 +113,7 @@ def test_a_failure_is_printed_in_full_below_the_last_picture() -> None:
     terminal = io.StringIO()
     view = LiveView(terminal, io.StringIO())
     view.show(failed())
-    view.tell(FAILURE)
+    view.report(FAILURE)
     view.show(failed())
     view.close(failed())
     text = visible(terminal.getvalue())
@@ -125,7 +124,7 @@ def test_a_failure_is_printed_in_full_below_the_last_picture() -> None:
 def test_a_failure_that_was_repaired_is_not_printed_at_the_end() -> None:
     terminal = io.StringIO()
     view = LiveView(terminal, io.StringIO())
-    view.tell(FAILURE)
+    view.report(FAILURE)
     view.show(failed())
     view.show(progress())
     view.close(progress("stopped"))
@@ -150,3 +149,18 @@ def test_rows_on_the_same_terminal_come_as_whole_lines() -> None:
     assert out.getvalue() == ""
     rows.write('long enough to wrap"}\nnext')
     assert out.getvalue() == '{"a": "[bold]long enough to wrap"}\n'
+
+
+def test_a_load_has_a_bar_that_fits_eighty_columns() -> None:
+    load = LoadProgress(250_000, 1_000_000, "rows", 250_000, 51_234.0, 15.0)
+    moment = progress("loading", table_state="loading")
+    moment = replace(moment, tables=(replace(moment.tables[0], load=load, loaded=str(load)),))
+    text = drawn(moment, width=80, height=24)
+    assert "  users  ████░░░░░░░░░░░░  25%  250000 of 1000000 rows, 51234 rows/s, 15 s left" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    unknown = replace(load, total=None, seconds_left=None)
+    text = drawn(replace(moment, tables=(replace(moment.tables[0], load=unknown),)), width=80, height=24)
+    assert "  users  ················       250000 rows, 51234 rows/s" in text
+    many = tuple(replace(moment.tables[0], name=f"t{n}") for n in range(9))
+    assert "... and 4 more tables are loading" in drawn(replace(moment, tables=many), width=80, height=24)
+    assert "█" not in drawn(progress(), width=80)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,9 +55,10 @@ class Process:
             yield json.loads(line)
 
     def until_rows(self, count: int) -> None:
-        """Until the flows have taken so many rows."""
+        """Until the flows have taken so many rows; before they begin, the rows are those of the last run."""
         for event in self.events():
-            if event["event"] == "progress" and sum(flow["rows"] for flow in event["flows"]) >= count:
+            begun = event["event"] == "progress" and event["state"] != "starting"
+            if begun and sum(flow["rows"] for flow in event["flows"]) >= count:
                 return
         raise AssertionError("".join(self.said))
 
@@ -67,9 +69,14 @@ class Process:
         return self.process.wait()
 
     def java(self) -> int:
-        """The process in which Spark runs."""
+        """The process in which Spark runs, which is started beside the flows."""
         words = ["pgrep", "-P", str(self.process.pid), "java"]
-        return int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+        deadline = time.monotonic() + PATIENCE_S
+        while not (found := subprocess.run(words, capture_output=True, text=True, check=False).stdout):
+            assert time.monotonic() < deadline
+            assert self.process.poll() is None
+            time.sleep(0.01)
+        return int(found)
 
     def problems(self) -> set[str]:
         """The codes of everything that was reported; fails on a line that is not JSON."""
@@ -235,12 +242,14 @@ def test_a_failed_flow_is_reported_at_once_and_goes_on_with_the_repaired_file(fo
 
 
 RESTARTED = """
-import os, signal, sys, threading
+import os, signal, sys, threading, time
 import millpond as mp
 from pyspark import SparkContext
 
 app = mp.App("app.sql")
 app.start()
+while SparkContext._gateway is None:
+    time.sleep(0.01)
 os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
 app.wait()
 print([failure.code for failure in app.failures])

@@ -13,13 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.serve.answering import AnsweringApp, serving
 
 from millpond.cli import query
 from millpond.cli.main import main
 from millpond.cli.query import read_query
+from millpond.engine.state_directory import IDENTITY
 from millpond.errors import BindError, MillpondError
-from millpond.runtime.keeping.state import IDENTITY
-from millpond.runtime.socket import SOCKET_NAME, QuerySocket
+from millpond.serve.client import SOCKET_NAME
 
 ROWS = pa.table(
     {
@@ -53,10 +54,8 @@ def state(tmp_path: Path, asked: list[str]) -> Iterator[Path]:
             raise BindError("MP201", "There is no table 'usres'.", hint="Did you mean 'users'?")
         return ROWS
 
-    server = QuerySocket(folder / SOCKET_NAME, answer)
-    server.start()
-    yield folder
-    server.stop()
+    with serving(AnsweringApp(answer), folder / SOCKET_NAME):
+        yield folder
 
 
 def test_a_running_app_is_asked_through_its_socket(state: Path, asked: list[str], capsys: Capture) -> None:
@@ -116,9 +115,9 @@ def test_a_stopped_app_is_read_from_its_state(tmp_path: Path, monkeypatch: pytes
         given.append({"sql": sql, **named})
         return ROWS
 
-    module = ModuleType("millpond.runtime.reading")
+    module = ModuleType("millpond.app.stopped_app")
     module.query_state = query_state  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "millpond.runtime.reading", module)
+    monkeypatch.setitem(sys.modules, "millpond.app.stopped_app", module)
     words = ["query", "SELECT 1", "--state", str(folder), "--app", "app.sql", "--set", "A=1"]
     assert main(words) == 0
     assert given == [{"sql": "SELECT 1", "state": folder, "app_file": Path("app.sql"), "variables": {"A": "1"}}]
@@ -126,9 +125,9 @@ def test_a_stopped_app_is_read_from_its_state(tmp_path: Path, monkeypatch: pytes
 
 def test_no_state_says_how_to_make_some(tmp_path: Path, capsys: Capture) -> None:
     assert main(["query", "SELECT 1", "--state", str(tmp_path / "none"), "--app", "x.sql"]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("MP807  There is no state in ")
-    assert "millpond run x.sql --once" in told
+    reported = capsys.readouterr().err
+    assert reported.startswith("MP807  There is no state in ")
+    assert "millpond run x.sql --once" in reported
 
 
 def test_the_only_state_in_this_folder_is_found(
@@ -137,20 +136,16 @@ def test_the_only_state_in_this_folder_is_found(
     monkeypatch.chdir(tmp_path)
     assert main(["query", "SELECT 1"]) == 1
     assert "MP807" in capsys.readouterr().err
-    server = QuerySocket(make_state(tmp_path / ".millpond" / "app") / SOCKET_NAME, lambda sql: ROWS)
-    server.start()
-    assert main(["query", "SELECT 1"]) == 0
-    server.stop()
+    with serving(AnsweringApp(lambda sql: ROWS), make_state(tmp_path / ".millpond" / "app") / SOCKET_NAME):
+        assert main(["query", "SELECT 1"]) == 0
     make_state(tmp_path / ".millpond" / "other")
     assert main(["query", "SELECT 1"]) == 2
-    assert "several apps here: app, other" in capsys.readouterr().err
+    assert "Several apps have state here: app, other" in capsys.readouterr().err
 
 
 def test_the_state_is_found_beside_the_sql_file(tmp_path: Path, capsys: Capture) -> None:
-    server = QuerySocket(make_state(tmp_path / ".millpond" / "app") / SOCKET_NAME, lambda sql: ROWS)
-    server.start()
-    assert main(["query", "SELECT 1", "--app", str(tmp_path / "app.sql")]) == 0
-    server.stop()
+    with serving(AnsweringApp(lambda sql: ROWS), make_state(tmp_path / ".millpond" / "app") / SOCKET_NAME):
+        assert main(["query", "SELECT 1", "--app", str(tmp_path / "app.sql")]) == 0
 
 
 @pytest.mark.parametrize("sql", ["SELECT 1", "  select 1 ; ", "SHOW TABLES", "DESCRIBE users", "EXPLAIN SELECT 1"])
@@ -165,11 +160,11 @@ def test_variables_are_put_in_before_the_app_sees_the_text() -> None:
 @pytest.mark.parametrize(
     ("sql", "code", "says"),
     [
-        ("", "MP310", "There is no statement here."),
-        ("SELECT 1; SELECT 2", "MP310", "There are 2 statements here; query takes one."),
-        ("DELETE FROM users", "MP310", "This changes something; query only reads."),
-        ("CREATE TABLE t (a INT)", "MP310", "This changes something; query only reads."),
-        ("SET a = 1", "MP310", "This changes something; query only reads."),
+        ("", "MP310", "Expected a statement, but the text is empty."),
+        ("SELECT 1; SELECT 2", "MP310", "Expected one statement, found 2."),
+        ("DELETE FROM users", "MP310", "This statement is not a query, and 'millpond query' only reads."),
+        ("CREATE TABLE t (a INT)", "MP310", "This statement is not a query, and 'millpond query' only reads."),
+        ("SET a = 1", "MP310", "This statement is not a query, and 'millpond query' only reads."),
         ("SELEC 1", "MP109", "SELEC"),
         ("SELECT '${NO_SUCH_VARIABLE}'", "MP104", "NO_SUCH_VARIABLE"),
     ],
@@ -219,13 +214,11 @@ class Rounds:
 def test_watch_asks_again_and_separates_the_rounds_on_a_pipe(
     tmp_path: Path, format_: str, round_: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    server = QuerySocket(make_state(tmp_path / "s") / SOCKET_NAME, lambda sql: pa.table({"n": [1]}))
-    server.start()
     pause = Rounds(3)
     monkeypatch.setattr(query, "pause", pause)
     words = ["query", "SELECT 1", "--state", str(tmp_path / "s"), "--watch", "2s", "--format", format_]
-    assert main(words) == 130
-    server.stop()
+    with serving(AnsweringApp(lambda sql: pa.table({"n": [1]})), make_state(tmp_path / "s") / SOCKET_NAME):
+        assert main(words) == 130
     assert capsys.readouterr().out == f"{round_}\n{round_}\n{round_}"
     assert pause.waited == [2.0, 2.0, 2.0]
 
@@ -245,9 +238,9 @@ def test_watch_ends_with_the_error_of_a_round(state: Path, capsys: Capture) -> N
     ("words", "says"),
     [
         (["--watch", "soon"], "MP106  'soon' is not a duration."),
-        (["--watch", "0s"], "MP310  --watch needs a time above zero."),
-        (["--watch", "1s", "-o", "x.csv"], "MP310  --watch writes to standard output"),
-        (["--watch", "1s", "--format", "arrow"], "MP310  --watch writes to standard output"),
+        (["--watch", "0s"], "MP310  The interval of --watch must be longer than zero."),
+        (["--watch", "1s", "-o", "x.csv"], "MP310  --watch cannot write to a file or in Arrow format."),
+        (["--watch", "1s", "--format", "arrow"], "MP310  --watch cannot write to a file or in Arrow format."),
     ],
 )
 def test_what_cannot_be_watched_is_wrong_input(state: Path, words: list[str], says: str, capsys: Capture) -> None:

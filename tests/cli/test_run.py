@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.fake_app import Script, progress
 
-from millpond.cli import running, stopper
+from millpond.cli import running
 from millpond.cli.main import main
 from millpond.errors import BindError, FlowError, Place, Problem, Severity, StateError
 
@@ -42,7 +43,7 @@ def test_every_flag_reaches_the_app(script: Script) -> None:
         "variables": {"A": "1", "B": "x=y"},
         "accept": True,
     }
-    assert script.opened["settings"] == {"json": "true", "debug": "true", "master": "local[2]"}
+    assert script.opened["settings"] == {"json": "true", "debug": "true", "master": "local[2]", "http": "off"}
 
 
 def test_without_flags_nothing_is_set(script: Script) -> None:
@@ -55,9 +56,9 @@ def test_standard_output_holds_nothing_but_rows(script: Script, capsys: Capture)
     script.warnings = (WARNING,)
     script.run = lambda app: app.output.write('{"n": 1}\n')
     assert main(["run", "app.sql", "--once", "--json"]) == 0
-    told = capsys.readouterr()
-    assert told.out == '{"n": 1}\n'
-    events = [json.loads(line) for line in told.err.splitlines()]
+    reported = capsys.readouterr()
+    assert reported.out == '{"n": 1}\n'
+    events = [json.loads(line) for line in reported.err.splitlines()]
     assert [event["event"] for event in events] == ["problem", "progress"]
 
 
@@ -65,12 +66,12 @@ def test_warnings_come_first_and_once(script: Script, capsys: Capture) -> None:
     script.warnings = (WARNING, WARNING)
     script.shows = lambda: progress("stopped", problems=(WARNING,))
     assert main(["run", "app.sql", "--once"]) == 0
-    told = capsys.readouterr().err
-    assert told.startswith("MP216  warning: ")
-    assert told.count("MP216") == 1
+    reported = capsys.readouterr().err
+    assert reported.startswith("MP216  warning: ")
+    assert reported.count("MP216") == 1
 
 
-def test_what_failed_is_told_once_at_the_end_and_is_exit_1(script: Script, capsys: Capture) -> None:
+def test_what_failed_is_reported_once_at_the_end_and_is_exit_1(script: Script, capsys: Capture) -> None:
     failure = FlowError("MP702", "A scalar subquery found two rows.")
     script.failures = (failure,)
 
@@ -79,9 +80,9 @@ def test_what_failed_is_told_once_at_the_end_and_is_exit_1(script: Script, capsy
 
     script.run = fails
     assert main(["run", "app.sql", "--once"]) == 1
-    told = capsys.readouterr().err
-    assert told.count("MP702") == 1
-    assert told.endswith("MP702  A scalar subquery found two rows.\n")
+    reported = capsys.readouterr().err
+    assert reported.count("MP702") == 1
+    assert reported.endswith("MP702  A scalar subquery found two rows.\n")
     assert script.calls == ["run_once", "stop"]
 
 
@@ -145,12 +146,12 @@ def test_an_app_that_cannot_start_has_its_own_exit_code(
     def refuse(*given: object, **named: object) -> None:
         raise error
 
-    monkeypatch.setattr(sys.modules["millpond.runtime.app"], "App", refuse)
+    monkeypatch.setattr(sys.modules["millpond.app.app"], "App", refuse)
     assert main(["run", "app.sql", "--once"]) == code
     assert capsys.readouterr().err == f"{error}\n"
 
 
-def test_a_bug_in_the_app_is_told_and_the_state_is_let_go(script: Script, capsys: Capture) -> None:
+def test_a_bug_in_the_app_is_reported_and_the_state_is_unlocked(script: Script, capsys: Capture) -> None:
     def fails(app: Any) -> None:
         raise LookupError("bug")
 
@@ -171,7 +172,7 @@ def stopped_by(number: signal.Signals, script: Script) -> None:
 def test_ctrl_c_finishes_the_batch_and_is_130(script: Script, capsys: Capture) -> None:
     stopped_by(signal.SIGINT, script)
     assert main(["run", "app.sql"]) == 130
-    assert "Stopping when this batch is done" in capsys.readouterr().err
+    assert "Stopping after the current batch" in capsys.readouterr().err
     assert script.calls == ["start", "wait", "request_stop", "stop"]
 
 
@@ -193,8 +194,8 @@ def test_a_second_ctrl_c_waits_for_nothing(script: Script, monkeypatch: pytest.M
         left.append(code)
         raise SystemExit(code)
 
-    monkeypatch.setattr(running.os, "_exit", leave)
-    monkeypatch.setattr(stopper, "TOGETHER_S", 0.0)
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(running, "TOGETHER_S", 0.0)
 
     def run(app: Any) -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -209,7 +210,19 @@ def test_a_second_ctrl_c_waits_for_nothing(script: Script, monkeypatch: pytest.M
     assert script.calls == ["start", "wait", "request_stop"], "the second signal waits for nothing"
 
 
-def test_an_explicit_page_is_a_warning(script: Script, capsys: Capture) -> None:
-    assert main(["run", "app.sql", "--http", "127.0.0.1:9000"]) == 0
-    assert "MP901  warning: The dashboard" in capsys.readouterr().err
-    assert script.opened["settings"] == {"http": "127.0.0.1:9000"}
+def test_the_page_is_on_unless_the_app_runs_once(script: Script) -> None:
+    main(["run", "app.sql"])
+    assert script.opened["http"] == "auto"
+    main(["run", "app.sql", "--once"])
+    assert script.opened["http"] == "off"
+
+
+def test_flags_of_the_page_are_settings(script: Script) -> None:
+    assert main(["run", "app.sql", "--http", "127.0.0.1:9000", "--http-token", "t", "--http-write"]) == 0
+    assert script.opened["settings"] == {"http": "127.0.0.1:9000", "http.token": "t", "http.write": "true"}
+
+
+def test_the_address_of_the_page_is_printed(script: Script, capsys: Capture) -> None:
+    script.shows = lambda: replace(progress(), url="http://127.0.0.1:8080/")
+    main(["run", "app.sql"])
+    assert "page: http://127.0.0.1:8080/" in capsys.readouterr().err

@@ -9,9 +9,9 @@ import time
 import pytest
 from tests.cli.fake_app import progress
 
-from millpond.cli.watcher import Watcher
+from millpond.cli.views import Watcher
+from millpond.engine.progress import AppProgress
 from millpond.errors import Problem, Severity
-from millpond.runtime.figures.progress import AppProgress
 
 KNOWN = Problem("MP216", "Known before.", severity=Severity.WARNING)
 NEW = Problem("MP707", "Nobody feeds this.", severity=Severity.WARNING)
@@ -24,7 +24,7 @@ class Remembering:
     def __init__(self) -> None:
         self.rows = io.StringIO()
         self.shown: list[AppProgress] = []
-        self.told: list[Problem] = []
+        self.reported: list[Problem] = []
         self.closed: list[AppProgress | None] = []
         self.seen = threading.Event()
 
@@ -35,10 +35,10 @@ class Remembering:
     def close(self, progress: AppProgress | None) -> None:
         self.closed.append(progress)
 
-    def tell(self, problem: Problem) -> None:
-        self.told.append(problem)
+    def report(self, problem: Problem) -> None:
+        self.reported.append(problem)
 
-    def say(self, text: str) -> None: ...
+    def announce(self, text: str) -> None: ...
 
 
 def test_the_app_is_shown_while_it_runs_and_at_its_end() -> None:
@@ -48,16 +48,16 @@ def test_the_app_is_shown_while_it_runs_and_at_its_end() -> None:
     assert view.closed == [progress(rows=len(view.shown))]
 
 
-def test_a_warning_and_a_failure_are_told_once_when_they_come_up() -> None:
+def test_a_warning_and_a_failure_are_reported_once_when_they_come_up() -> None:
     view = Remembering()
     with Watcher(lambda: progress(problems=(KNOWN, NEW), failures=(ERROR,)), view, [KNOWN]) as watcher:
         assert view.seen.wait(60)
-        assert view.told == [NEW, ERROR]
-    assert view.told == [NEW, ERROR]
-    assert watcher.told == {KNOWN, NEW, ERROR}
+        assert view.reported == [NEW, ERROR]
+    assert view.reported == [NEW, ERROR]
+    assert watcher.reported == {KNOWN, NEW, ERROR}
 
 
-def test_a_failure_that_was_repaired_and_comes_again_is_told_again() -> None:
+def test_a_failure_that_was_repaired_and_comes_again_is_reported_again() -> None:
     view = Remembering()
     moments = iter([progress(failures=(ERROR,)), progress(), progress(failures=(ERROR,))])
     last = progress(failures=(ERROR,))
@@ -65,7 +65,7 @@ def test_a_failure_that_was_repaired_and_comes_again_is_told_again() -> None:
         until = time.monotonic() + 10
         while len(view.shown) < 3 and time.monotonic() < until:
             view.seen.wait(0.01)
-    assert view.told == [ERROR, ERROR]
+    assert view.reported == [ERROR, ERROR]
 
 
 def test_a_bug_in_showing_is_raised_and_not_lost() -> None:

@@ -110,7 +110,7 @@ def _date(chance: random.Random, extreme: bool) -> date:
 
 def _timestamp(chance: random.Random, extreme: bool) -> datetime:
     if extreme:
-        return datetime(*chance.choice(TIMES), tzinfo=UTC)  # type: ignore[arg-type]
+        return datetime(*chance.choice(TIMES), tzinfo=UTC)  # type: ignore[arg-type, misc]
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=chance.randint(-(10**9), 2 * 10**9))
     return moment + timedelta(microseconds=chance.choice([0, 500_000, 123_456]))
 

@@ -54,7 +54,7 @@ class Outcome:
             return repr(self.values.to_pylist()) == repr(other.values.to_pylist())
         return bool(self.values.equals(other.values))
 
-    def told(self) -> str:
+    def described(self) -> str:
         if self.values is None:
             return f"{self.word} {self.reason[:200]}"
         return f"{self.values.type} {self.values!s:.2000}"

@@ -60,7 +60,7 @@ def disagreements(spark: Any, texts: Sequence[str], mine: Sequence[Outcome]) -> 
         theirs = sparks(spark, texts[part])
         for text, my, their in zip(texts[part], mine[part], theirs, strict=True):
             if not my.same(their):
-                found.append(f"{text}\n  here:  {my.told()}\n  Spark: {their.told()}")
+                found.append(f"{text}\n  here:  {my.described()}\n  Spark: {their.described()}")
     return found
 
 

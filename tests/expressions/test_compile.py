@@ -81,11 +81,11 @@ def test_an_argument_after_a_null_is_not_evaluated() -> None:
     ("text", "reason"),
     [
         ("1 / n", "division by zero"),
-        ("id % 0", "division by zero"),
-        ("id + 2147483647", "does not fit"),
-        ("CAST(name AS INT)", "does not fit INT"),
-        ("CAST(n AS DECIMAL(1,0))", r"does not fit DECIMAL\(1,0\)"),
-        ("element_at(array_of, 9)", "no element"),
+        ("id % 0", "remainder by zero"),
+        ("id + 2147483647", "out of range"),
+        ("CAST(name AS INT)", "cannot be cast to INT"),
+        ("CAST(n AS DECIMAL(1,0))", r"cannot be cast to DECIMAL\(1,0\)"),
+        ("element_at(array_of, 9)", "out of bounds"),
     ],
 )
 def test_a_failing_row_names_the_expression(text: str, reason: str) -> None:
@@ -196,8 +196,6 @@ def test_a_missing_parameter_is_an_error() -> None:
         "log10(id)",
         "date_format(at, 'DDD')",
         "name RLIKE '(?x)a'",
-        "zip_with(array(1), array(2), (x, y) -> x)",
-        "who = who",
         "at - at",
         "CAST(at AS DOUBLE)",
         "true = 1",

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from sqlglot import exp
 
+from millpond.engine.spark.transfer import to_spark_schema
 from millpond.expressions.types import infer
-from millpond.runtime.spark.types import to_spark_schema
 from millpond.sql.parser import parse_expression
 
 COLUMNS = {

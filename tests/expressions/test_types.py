@@ -143,7 +143,7 @@ def test_an_aggregate_has_sparks_type(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["no_such_function(i4)", "unknown_column + 1", "true = 1", "'1' + '2'", "dt = 1"])
-def test_what_cannot_be_told_is_none(text: str) -> None:
+def test_a_type_that_cannot_be_inferred_is_none(text: str) -> None:
     assert infer(parse_expression(text), Columns()) is None
 
 

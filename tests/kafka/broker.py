@@ -1,19 +1,16 @@
 """A real Kafka broker for the tests: one node in KRaft mode, on free ports, in a folder of its own."""
 
 import os
-import random
 import shutil
-import socket
 import subprocess
 import time
 import uuid
 from pathlib import Path
 
+from tests.ports import free_ports
+
 POM = Path(__file__).parent / "pom.xml"
 START_S = 180
-# Below the ports that the system gives to outgoing connections: one of those could take the broker's port at any
-# moment, also while the broker is stopped in the middle of a test.
-PORTS = range(15_000, 30_000)
 MAVEN_S = 600
 LOGIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USER, PASSWORD = "ann", "hunter2"
@@ -29,17 +26,6 @@ def jars() -> Path | None:
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
         subprocess.run([maven, "-q", "-B", "-f", str(POM), *goal], check=True, timeout=MAVEN_S)
     return folder
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.SystemRandom().choice(PORTS)
-        with socket.socket() as tried:
-            if port not in found and tried.connect_ex(("127.0.0.1", port)) != 0:
-                found.append(port)
-    return found
 
 
 class Broker:

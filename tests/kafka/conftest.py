@@ -9,7 +9,7 @@ import pytest
 from tests.kafka.broker import Broker, jars
 from tests.kafka.topics import Topic
 
-from millpond.runtime.spark.jars import connector_jars
+from millpond.engine.spark.java import connector_jars
 
 NUMBERS = itertools.count(1)
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from millpond.kafka.address import Address
+from millpond.kafka.address import Address, places
 from millpond.kafka.failures import failure, missing
-from millpond.kafka.reaching import places
 
 ADDRESS = Address("b1:9092,b2:9093", ("orders",))
 JAVA = "org.apache.kafka.common.errors."
@@ -26,7 +25,7 @@ JAVA = "org.apache.kafka.common.errors."
         (
             f"{JAVA}IllegalSaslStateException: Unexpected handshake request with client mechanism PLAIN",
             "MP508",
-            "leave 'kafka.security.protocol'",
+            "remove 'kafka.security.protocol'",
         ),
         (f"{JAVA}InvalidReplicationFactorException: Unable to replicate 3 times", "MP508", "'topic.replication'"),
     ],
@@ -37,14 +36,14 @@ def test_errors_are_sorted_and_say_what_to_do(said: str, code: str, helps: str) 
     assert helps in f"{problem.message} {problem.hint}"
 
 
-def test_a_secret_in_what_kafka_says_is_not_told() -> None:
+def test_a_secret_in_what_kafka_says_is_not_reported() -> None:
     said = "ConfigException: Invalid value sasl.jaas.config='user password=\"hunter2\"' for configuration"
     assert "hunter2" not in str(failure(ADDRESS, said))
 
 
 def test_a_pattern_without_topics_says_what_it_looked_for() -> None:
-    told = missing(Address("b:9092", ("orders-.*",)), 6).problems[0]
-    assert told.message == "No topic at b:9092 matches 'orders-.*'."
+    error = missing(Address("b:9092", ("orders-.*",)), 6).problems[0]
+    assert error.message == "No topic at b:9092 matches 'orders-.*'."
 
 
 def test_brokers_are_hosts_and_ports() -> None:

@@ -80,9 +80,9 @@ def test_avro_is_read_and_written_by_text_file_and_registry(
     ]
     letters = app.query("SELECT reason, raw, partition, position FROM dead_letters ORDER BY reason").rows()
     assert [row["reason"] for row in letters] == [
-        "the message value: not Avro of this schema: 2 bytes are left over",
-        "the message value: not Avro of this schema: it ends too early",
-        "the message value: the schema registry knows no schema 99 (404)",
+        "the message value: not valid for the Avro schema: 2 unexpected bytes at the end",
+        "the message value: not valid for the Avro schema: it ends too early",
+        "the message value: the schema registry has no schema 99 (404)",
     ]
     assert [(bytes(row["raw"])[:7], row["partition"], row["position"]) for row in letters[1:]] == [
         (b"rubbish", "0", "1"),
@@ -135,7 +135,27 @@ def test_csv_text_and_bytes_with_keys_headers_and_places(topic: Callable[..., An
     assert [(message.key(), message.value()) for message in bare.read()] == [(b"1", b"a,b")]
 
 
-def test_topics_by_list_and_pattern_start_where_they_are_told(
+def test_numbers_in_a_json_key_keep_their_digits(topic: Callable[..., Any], run: Callable[..., Any]) -> None:
+    keyed = topic()
+    keyed.send(
+        ('{"t": 1.10, "d": 12345678901234567890.123456789012345678}', {"n": 1}), ('{"t": "x", "d": -0.50}', {"n": 2})
+    )
+    found = run(
+        f"""
+        CREATE STREAM s (t STRING, d DECIMAL(38,18), n INT) FROM {keyed.uri}
+          WITH ('key' = 't,d', 'key.format' = 'json');
+        CREATE TABLE seen (t STRING PRIMARY KEY, d STRING);
+        INSERT INTO seen SELECT t, CAST(d AS STRING) FROM s;
+        """,
+        "SELECT * FROM seen ORDER BY t",
+    )
+    assert found == [
+        {"t": "1.10", "d": "12345678901234567890.123456789012345678"},
+        {"t": "x", "d": "-0.500000000000000000"},
+    ]
+
+
+def test_topics_by_list_and_pattern_start_at_the_given_offsets(
     topic: Callable[..., Any], run: Callable[..., Any]
 ) -> None:
     first, second = topic(2), topic()

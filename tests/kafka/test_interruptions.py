@@ -96,7 +96,7 @@ def test_a_killed_app_has_exactly_the_right_tables_after_it(
     app.stop()
 
 
-def test_a_topic_that_is_made_anew_is_told_and_not_read_on(
+def test_a_topic_that_is_made_anew_is_reported_and_not_read_on(
     topic: Callable[..., Any], spark: Any, tmp_path: Path
 ) -> None:
     orders = topic()
@@ -119,6 +119,6 @@ def test_a_topic_that_is_made_anew_is_told_and_not_read_on(
     assert app.failures[0].code == "MP511"
     app.stop()
     again = mp.App(sql=sql, state=tmp_path / "state", spark=spark)
-    with pytest.raises(SourceError, match="was deleted and made anew"):
+    with pytest.raises(SourceError, match="was deleted and created again"):
         again.run_once()
     again.stop()

@@ -1,13 +1,13 @@
-"""The connector's jars: missing ones are told with the command that brings them, and so is what keeps Maven from it."""
+"""The connector's jars: missing ones are reported with the command that installs them, and so are failures of Maven."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from millpond.engine.spark.java import connector_jars, install_connector
 from millpond.errors import OptionError, SetupError
 from millpond.kafka.client import require_jars
-from millpond.runtime.spark.jars import connector_jars, install_connector
 
 
 @pytest.mark.spark
@@ -24,7 +24,7 @@ def test_a_session_without_the_connector_says_what_to_run(spark: Any) -> None:
     assert (caught.value.code, caught.value.hint) == ("MP903", "Run: millpond doctor --install kafka")
 
 
-def test_without_maven_the_command_that_it_would_run_is_told(tmp_path: Path) -> None:
+def test_without_maven_the_command_that_it_would_run_is_reported(tmp_path: Path) -> None:
     around = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
     with pytest.raises(SetupError) as caught:
         install_connector("kafka", around)
@@ -33,7 +33,7 @@ def test_without_maven_the_command_that_it_would_run_is_told(tmp_path: Path) -> 
     assert connector_jars("kafka", around) == []
 
 
-def test_what_maven_says_is_told(tmp_path: Path) -> None:
+def test_what_maven_says_is_reported(tmp_path: Path) -> None:
     maven = tmp_path / "mvn"
     maven.write_text("#!/bin/sh\necho '[ERROR] Could not transfer artifact'\nexit 1\n")
     maven.chmod(0o755)

@@ -42,6 +42,6 @@ def test_lag_is_what_is_not_in_the_tables_directly_after_a_restart_too(
     assert AGE_S <= behind.lag_s < 2 * AGE_S
     fresh, empty = app.progress().sources[1:]
     assert fresh.lag == 0
-    # Nothing in it tells its columns.
+    # It has no message from which columns could be inferred.
     assert (empty.state, empty.health, empty.lag) == ("waiting", "healthy", 0)
     app.stop()

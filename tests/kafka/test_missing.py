@@ -1,12 +1,13 @@
-"""Topics that are not there: waited for, made, or told with what helps."""
+"""Topics that do not exist: waited for, created, or reported with a hint."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kafka.broker import LOGIN_MODULE, PASSWORD, USER, Broker, free_ports
+from tests.kafka.broker import LOGIN_MODULE, PASSWORD, USER, Broker
 from tests.kafka.topics import until
+from tests.ports import free_ports
 
 import millpond as mp
 from millpond.errors import SinkError, SourceError
@@ -56,7 +57,7 @@ def test_a_broker_that_is_not_there_is_a_network_error(topic: Callable[..., Any]
     assert caught.value.code == "MP506"
 
 
-def test_a_login_is_passed_on_and_a_wrong_one_told_at_once_without_the_password(
+def test_a_login_is_passed_on_and_a_wrong_one_reported_at_once_without_the_password(
     topic: Callable[..., Any], run: Callable[..., Any], broker: Broker
 ) -> None:
     orders = topic()
@@ -77,7 +78,7 @@ def test_a_login_is_passed_on_and_a_wrong_one_told_at_once_without_the_password(
     assert run(app(PASSWORD), "SELECT id FROM seen") == [{"id": 1}]
 
 
-def test_a_missing_topic_of_a_sink_is_told_at_the_start_before_any_row_comes(
+def test_a_missing_topic_of_a_sink_is_reported_at_the_start_before_any_row_comes(
     topic: Callable[..., Any], run: Callable[..., Any]
 ) -> None:
     orders, out = topic(), topic(create=False)
@@ -85,8 +86,8 @@ def test_a_missing_topic_of_a_sink_is_told_at_the_start_before_any_row_comes(
     with pytest.raises(SinkError) as caught:
         run(f"{stream}INSERT INTO {out.uri} SELECT id FROM orders;")
     problem = caught.value.problems[0]
-    told = f"{out.uri} cannot be written. There is no topic '{out.name}' at {out.brokers}."
-    assert (problem.code, problem.message) == ("MP601", told)
+    message = f"{out.uri} cannot be written. There is no topic '{out.name}' at {out.brokers}."
+    assert (problem.code, problem.message) == ("MP601", message)
     assert problem.place is not None
     assert problem.place.line == 2
     assert f"--bootstrap-server {out.brokers} --create --topic {out.name}" in caught.value.hint

@@ -6,9 +6,9 @@ import pytest
 from pyspark.errors import PythonException
 from tests.kafka.registry import Registry
 
+from millpond.engine.spark.spark_errors import translate
 from millpond.errors import SourceError
-from millpond.kafka.registry import schema_of
-from millpond.runtime.spark.errors import translate
+from millpond.kafka.schema_registry import schema_of
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def registry() -> Iterator[Registry]:
 
 
 @pytest.mark.parametrize(("answer", "code"), [(503, "MP506"), (401, "MP507"), (403, "MP507")])
-def test_what_a_registry_does_not_say_is_told_by_code(registry: Registry, answer: int, code: str) -> None:
+def test_what_a_registry_does_not_say_is_reported_by_code(registry: Registry, answer: int, code: str) -> None:
     registry.add('"string"')
     assert schema_of(registry.url, 1) == '"string"'
     registry.fails_with = answer
@@ -30,13 +30,13 @@ def test_what_a_registry_does_not_say_is_told_by_code(registry: Registry, answer
 
 
 def test_a_schema_that_is_not_there_is_the_messages_fault(registry: Registry) -> None:
-    with pytest.raises(ValueError, match="knows no schema 5"):
+    with pytest.raises(ValueError, match="has no schema 5"):
         schema_of(registry.url, 5)
 
 
 def test_a_registry_that_is_away_is_one_to_wait_for(registry: Registry) -> None:
     registry.stop()
-    with pytest.raises(SourceError, match="does not answer") as caught:
+    with pytest.raises(SourceError, match="does not respond") as caught:
         schema_of(registry.url, 1)
     assert caught.value.code == "MP506"
 
@@ -51,5 +51,5 @@ def test_a_registry_that_is_away_is_one_to_wait_for(registry: Registry) -> None:
 def test_what_a_worker_raises_keeps_its_code_and_sentence(raised: str, code: str, message: str) -> None:
     """Whatever the lines of code in between look like."""
     lines = ["An exception was thrown from the Python worker:", "Traceback (most recent call last):", "  x[0]", raised]
-    told = translate(PythonException("\n".join(lines)))
-    assert (told.code, told.problems[0].message) == (code, message)
+    error = translate(PythonException("\n".join(lines)))
+    assert (error.code, error.problems[0].message) == (code, message)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from millpond.kafka.retry import Retry
-from millpond.runtime.planning import plan_file
+from millpond.app.planning import plan_file
+from millpond.kafka.options import Retry
 
 
 def delays(options: str, folder: Path, environment: Mapping[str, str] | None = None) -> list[float]:

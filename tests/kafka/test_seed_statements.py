@@ -9,7 +9,7 @@ from tests.kafka.broker import Broker
 from tests.kafka.topics import Topic
 
 import millpond as mp
-from millpond.runtime.planning import plan_text
+from millpond.app.planning import plan_text
 
 STREAMS = """
 SET kafka.brokers = '{brokers}';

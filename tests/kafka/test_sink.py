@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kafka.broker import free_ports
+from tests.ports import free_ports
 
 import millpond as mp
 
@@ -30,7 +30,7 @@ def test_rows_become_messages_with_key_headers_and_exact_decimals(
     assert second.value() == b'{"id":2,"price":null}'
     assert (first.key(), second.key()) == (b"1", b"2")
     marks = dict(first.headers())
-    assert set(marks) == {"millpond.flow", "millpond.batch", "millpond.row"}
+    assert set(marks) == {"millpond.app", "millpond.flow", "millpond.batch", "millpond.row"}
     assert marks["millpond.row"] != dict(second.headers())["millpond.row"]
 
 
@@ -45,7 +45,9 @@ def test_a_declared_stream_can_be_written_to(topic: Callable[..., Any], run: Cal
     assert out.values() == [{"id": 10}, {"id": 20}]
 
 
-def test_a_broker_that_is_not_there_is_told_as_the_sinks(topic: Callable[..., Any], spark: Any, tmp_path: Path) -> None:
+def test_a_broker_that_is_not_there_is_reported_as_the_sinks(
+    topic: Callable[..., Any], spark: Any, tmp_path: Path
+) -> None:
     orders, port = topic(), free_ports(1)[0]
     orders.send({"id": 1})
     uri = f"kafka://localhost:{port}/out"
@@ -57,7 +59,7 @@ def test_a_broker_that_is_not_there_is_told_as_the_sinks(topic: Callable[..., An
     while not (flows := app.progress().flows) or flows[0].state != "retrying":
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert flows[0].error == f"MP602 {uri} cannot be written. No broker answers at localhost:{port}."
+    assert flows[0].error == f"MP602 {uri} cannot be written. No broker responds at localhost:{port}."
     assert app.progress().sources[0].health == "healthy"
     app.stop()
     started.join()

@@ -107,7 +107,7 @@ def test_a_key_of_several_columns_is_an_object(topic: Callable[..., Any], run: C
         CREATE TABLE kept PRIMARY KEY (shop, sku) AS SELECT * FROM stock;
     """
     assert run(sql, "SELECT * FROM kept") == [{"shop": "b", "sku": 2, "n": 6}]
-    reason = "column 'shop': the message key 'b|2' is no object with a STRING of that name"
+    reason = "column 'shop': the message key 'b|2' is not an object with a STRING of that name"
     assert run(sql, "SELECT reason FROM dead_letters") == [{"reason": reason}]
 
 
@@ -134,7 +134,7 @@ def test_an_edit_that_loses_what_a_topic_may_no_longer_have_is_refused(
         ("MP806", "The definition of the table 'names' has changed; its rows would be lost (2)."),
         (
             "MP806",
-            "A statement was changed or removed; the rows of a source that it reads as a table, which may not have them"
-            " any more, would be lost (2).",
+            "A statement was changed or removed; the rows of a source that it reads as a table, and that the source may"
+            " no longer have, would be lost (2).",
         ),
     ]

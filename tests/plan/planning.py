@@ -37,7 +37,7 @@ def plan_of(text: str, found: Mapping[str, str] | None = None, environment: Mapp
         for ending, text_ in (found or {}).items():
             if spec.uri.text.endswith(ending):
                 return Found(columns(text_))
-        return Found(detail="it was not looked at")
+        return Found(detail="it was not read")
 
     return build_plan(
         parse_script(text, file="app.sql"),
@@ -51,10 +51,10 @@ def plan_of(text: str, found: Mapping[str, str] | None = None, environment: Mapp
 
 def problems_of(text: str, found: Mapping[str, str] | None = None) -> list[str]:
     """The problems of a text that stands after HEAD, one line each: code, place, severity, message, hint."""
-    return [told(p) for p in plan_of(HEAD + text, found).problems]
+    return [described(p) for p in plan_of(HEAD + text, found).problems]
 
 
-def told(problem: Problem) -> str:
+def described(problem: Problem) -> str:
     place = problem.place
     where = f"{place.line - HEAD_LINES}:{place.column}+{place.length}" if place else "-"
     severity = "" if problem.severity == "error" else f" {problem.severity}:"

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from millpond.plan.absent import Absent, can_do_without, without_tables
-from millpond.plan.missing import rewrite_missing
+from millpond.app.planning import plan_text
+from millpond.plan.missing import Absent, can_do_without, rewrite_missing, without_tables
 from millpond.plan.model import Step
-from millpond.runtime.planning import plan_text
 from millpond.sql.spark import render
 
 APP = """

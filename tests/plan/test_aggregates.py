@@ -2,9 +2,9 @@
 
 import pytest
 
+from millpond.app.planning import plan_text
 from millpond.plan.aggregate_model import AggregatePlan
 from millpond.plan.explain import explain_text
-from millpond.runtime.planning import plan_text
 
 STREAM = "CREATE STREAM s (k STRING, n INT, ts TIMESTAMP) FROM 'file://./never.jsonl';"
 
@@ -25,8 +25,8 @@ def aggregate(select: str, window: str = "") -> AggregatePlan:
         ("SUM(n)", "a running value"),
         ("STDDEV(n) FILTER (WHERE k = 'a')", "a running value"),
         ("FIRST(n)", "a running value"),
-        ("COUNT(DISTINCT n)", "each value once, and their number"),
-        ("COLLECT_SET(n)", "each value once"),
+        ("COUNT(DISTINCT n)", "the distinct values, and their number"),
+        ("COLLECT_SET(n)", "the distinct values"),
         ("MAX_BY(k, n)", "a running value"),
         ("MIN_BY(k, ts)", "a running value"),
         ("LAST(k)", "a running value"),
@@ -35,7 +35,7 @@ def aggregate(select: str, window: str = "") -> AggregatePlan:
     ],
 )
 def test_each_aggregate_says_what_it_keeps(call: str, kept: str) -> None:
-    assert [told for _, told in aggregate(call).texts()] == [kept]
+    assert [kept_text for _, kept_text in aggregate(call).texts()] == [kept]
 
 
 @pytest.mark.parametrize("call", ["FIRST(n)", "COUNT(DISTINCT n)"])
@@ -58,8 +58,8 @@ def test_values_are_a_set_only_where_all_that_is_kept_is() -> None:
 def test_explain_names_the_window_and_what_is_kept() -> None:
     query = "SELECT k, window_start, COUNT(*) AS c FROM s GROUP BY k, TUMBLING(ts, INTERVAL 1 MINUTE)"
     text = explain_text(plan_text(f"{STREAM} CREATE TABLE t AS {query};"))
-    assert "merged by TUMBLING window over ts and 1 group column; kept in t__groups" in text
-    assert "keeps a running value for COUNT(*)" in text
+    assert "merged by TUMBLING window over ts and 1 group column; stored in t__groups" in text
+    assert "stores a running value for COUNT(*)" in text
 
 
 @pytest.mark.parametrize(

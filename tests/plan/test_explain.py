@@ -1,4 +1,4 @@
-"""The plan told to people and programs, without secrets."""
+"""The plan explained as text and as JSON, without secrets."""
 
 import json
 
@@ -14,36 +14,36 @@ SELECT * FROM v;
 """
 
 
-def test_people_are_told_what_is_read_kept_driven_and_written() -> None:
+def test_text_shows_what_is_read_kept_driven_and_written() -> None:
     text = explain_text(plan_of(TEXT))
     for line in (
         "  totals  key (user_id), memory; kept up to date by the flow trades",
-        "  v  key (tier), memory; a view, refreshed for the groups (tier) that are touched when totals or users change",
+        "  v  key (tier), memory; a view, refreshed for the affected groups (tier) when totals or users change",
         "    1. aggregate into totals  (line 5)",
         "    2. write to file://./out  (line 8)",
         "       reads users as a lookup: user_id is its key: only rows of the batch's keys are read "
-        "(all of them while it is small)",
+        "(a small table as a whole)",
         "  file://./out  file, exactly once",
     ):
         assert line in text.splitlines()
 
 
-def test_programs_are_told_the_same() -> None:
-    told = json.loads(json.dumps(explain_json(plan_of(TEXT))))
-    assert [t["name"] for t in told["tables"]] == ["dead_letters", "users", "notes", "totals", "v"]
-    assert [s["kind"] for s in told["flows"][0]["statements"]] == ["aggregate", "sink"]
-    assert told["flows"][0]["statements"][1]["reads"][0]["table"] == "users"
+def test_json_shows_the_same() -> None:
+    output = json.loads(json.dumps(explain_json(plan_of(TEXT))))
+    assert [t["name"] for t in output["tables"]] == ["dead_letters", "users", "notes", "totals", "v"]
+    assert [s["kind"] for s in output["flows"][0]["statements"]] == ["aggregate", "sink"]
+    assert output["flows"][0]["statements"][1]["reads"][0]["table"] == "users"
 
 
-def test_no_secret_is_told() -> None:
+def test_no_secret_is_shown() -> None:
     secret = "hunter2hunter2"
     plan = plan_of(
         f"SET connection.crm = 'postgresql://u:{secret}@h/db';"
         f"CREATE TABLE t AS SELECT * FROM postgresql://u:{secret}@h/db/t;"
         f"INSERT INTO kafka://out WITH ('kafka.sasl.password' = '{secret}') SELECT * FROM t; SELECT nope FROM users;"
     )
-    told = explain_text(plan) + json.dumps(explain_json(plan)) + repr(plan) + "".join(str(p) for p in plan.problems)
-    assert secret not in told
+    output = explain_text(plan) + json.dumps(explain_json(plan)) + repr(plan) + "".join(str(p) for p in plan.problems)
+    assert secret not in output
 
 
 def test_a_key_is_known_before_the_columns_are() -> None:
@@ -73,15 +73,15 @@ def test_options_in_force_are_shown() -> None:
     for line in (
         "  clicks  file://./clicks.jsonl, watermark on ts, 90 s behind, by the clock after 30 s without events",
         "    up to 5,000 rows of clicks in a batch",
-        "    a record that cannot be read: it is skipped and counted",
-        "    a window stays for 7200 s after its end",
-        "       a row that comes after its window has closed: the window is updated",
-        "       a row that comes after its window has closed: to the dead letters",
-        "       an expression that fails on a row: the row goes to the dead letters",
+        "    on a bad record: it is skipped and counted",
+        "    a window is kept for 7200 s after its end",
+        "       a row that arrives after its window was closed: the window is updated",
+        "       a row that arrives after its window was closed: stored as a dead letter",
+        "       if an expression fails on a row: the row is stored as a dead letter",
     ):
         assert line in lines, line
-    told = json.loads(json.dumps(explain_json(plan)))
-    (flow,) = told["flows"]
+    output = json.loads(json.dumps(explain_json(plan)))
+    (flow,) = output["flows"]
     assert (flow["watermark_delay_us"], flow["options"]["on.bad.record"]) == (90_000_000, "skip")
     assert flow["statements"][0]["options"]["late.rows"] == "update"
 
@@ -99,8 +99,8 @@ def test_statements_that_change_a_table_together_are_shown() -> None:
     together = plan_of(HEAD + feed + by_key)
     assert "    users is changed by 2, 3 event by event: folded by key" in explain_text(together).splitlines()
     beside = explain_text(plan_of(HEAD + feed + by_key + by_tier)).splitlines()
-    assert "    users is changed by 2, 3, 4 event by event: what goes by key is folded" in beside
-    assert "      4 in runs of events: no condition says what user_id, of its key, is equal to" in beside
+    assert "    users is changed by 2, 3, 4 event by event: statements by key are folded" in beside
+    assert "      4 in runs of events: no condition compares user_id of its key" in beside
     group = explain_json(together)["flows"][0]["groups"][0]
     assert (group["table"], group["by_key"]) == ("users", True)
     assert [statement["by_key"] for statement in group["statements"]] == [True, True]

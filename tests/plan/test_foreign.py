@@ -20,7 +20,7 @@ WRITTEN = [
     ("SELECT symbol, TUMBLE_START(ts, INTERVAL '1' MINUTE) FROM trades;", "window_start"),
     ("SELECT * FROM trades EMIT CHANGES;", "Leave it out"),
     ("SELECT symbol, COUNT(*) FROM trades GROUP BY symbol EMIT CHANGES;", "Leave it out"),
-    ("SELECT symbol, COUNT(*) FROM trades GROUP BY symbol EMIT FINAL;", "when it has closed"),
+    ("SELECT symbol, COUNT(*) FROM trades GROUP BY symbol EMIT FINAL;", "when it is closed"),
     ("SELECT symbol, COUNT(*) FROM trades WINDOW TUMBLING (SIZE 1 MINUTE) GROUP BY symbol;", "after GROUP BY"),
     (
         "SELECT symbol, COUNT(*) FROM trades WINDOW HOPPING (SIZE 5 MINUTES, ADVANCE BY 1 MINUTE) GROUP BY symbol;",
@@ -106,6 +106,6 @@ def test_what_is_spelled_alike_is_accepted(sql: str) -> None:
 
 
 def test_no_function_of_the_table_exists_here() -> None:
-    from millpond.plan.function_names import FUNCTIONS
+    from millpond.plan.functions import FUNCTIONS
 
     assert not set(foreign.FUNCTIONS) & FUNCTIONS

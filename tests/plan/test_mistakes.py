@@ -14,7 +14,7 @@ CASES = [(c["claim"], c["sql"], [line[2:] for line in c["found"].strip().split("
 
 
 @pytest.mark.parametrize(("claim", "sql", "found"), CASES, ids=[claim for claim, _, _ in CASES])
-def test_a_mistake_is_told_exactly(claim: str, sql: str, found: list[str]) -> None:
+def test_a_mistake_is_reported_exactly(claim: str, sql: str, found: list[str]) -> None:
     assert (problems_of(sql) or ["nothing"]) == found
 
 
@@ -51,7 +51,7 @@ COMMIT;
 """
 
 
-def test_ten_mistakes_of_a_file_are_told_in_order() -> None:
+def test_ten_mistakes_of_a_file_are_reported_in_order() -> None:
     found = [(p.place.line if p.place else 0, p.code) for p in plan_of(TEN).problems]
     assert found == [
         (2, "MP205"),

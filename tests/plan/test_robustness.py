@@ -1,4 +1,4 @@
-"""Whatever stands in a file, planning tells mistakes and never fails; and it is quick."""
+"""Whatever a file contains, planning reports mistakes and never fails; and it is quick."""
 
 import random
 import re

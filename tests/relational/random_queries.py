@@ -1,4 +1,4 @@
-"""Random SELECTs over the tables of test_answers: joins, conditions, groups, subqueries, unions, order and limit."""
+"""Random SELECTs over the tables of test_answers: joins, groups, windows, subqueries, set operations, lateral views."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class QueryDrawer:
     def query(self) -> str:
         """A SELECT that can stand alone."""
         self._aliases = 0
-        shape = self._pick((self._plain, self._plain, self._grouped, self._grouped, self._distinct, self._union))
-        text, width = shape()
+        shapes = (self._plain, self._plain, self._grouped, self._grouped, self._distinct, self._union)
+        text, width = self._pick((*shapes, self._windowed, self._windowed, self._sets, self._exploded))()
         if self._maybe(0.3):
             # By all columns, so that the rows that a limit keeps are always the same.
             by = ", ".join(f"c{i}{self._pick(('', ' DESC', ' NULLS LAST'))}" for i in range(width))
@@ -67,7 +67,70 @@ class QueryDrawer:
     def _union(self) -> tuple[str, int]:
         kinds = [self._kind() for _ in range(self._chance.randrange(1, 3))]
         (left, width), (right, _) = self._plain(kinds), self._plain(kinds)
-        return f"{left} UNION ALL {right}", width
+        operation = self._pick(("UNION ALL", "UNION", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL"))
+        return f"{left} {operation} {right}", width
+
+    def _windowed(self) -> tuple[str, int]:
+        source, scope = self._from()
+        items = [self._over(scope) for _ in range(self._chance.randrange(1, 3))]
+        items.append(self._pick([name for name, _ in scope.columns]))
+        named = ", ".join(f"{item} AS c{i}" for i, item in enumerate(items))
+        return f"SELECT {named} FROM {source}{self._where(scope)}", len(items)
+
+    def _over(self, scope: Scope) -> str:
+        """A window function whose value does not depend on the order of equal rows: these are all in its order."""
+        names = [name for name, _ in scope.columns]
+        parts = f"PARTITION BY {', '.join(self._chance.sample(names, self._chance.randrange(1, 3)))} "
+        partition = parts if self._maybe(0.7) else ""
+        directions = ("", " DESC", " NULLS LAST", " DESC NULLS FIRST")
+        order = "ORDER BY " + ", ".join(f"{name}{self._pick(directions)}" for name in names)
+        column, number = self._pick(names), self._pick(scope.of(INT))
+        if self._maybe(0.4):
+            ranking = self._pick(("RANK()", "DENSE_RANK()", "PERCENT_RANK()", "CUME_DIST()"))
+            few = f"ORDER BY {self._pick(names)}{self._pick(directions)}"
+            return f"{ranking} OVER ({partition}{few})"
+        value = self._pick(
+            (
+                f"LAG({column}, {self._chance.randrange(3)})",
+                f"LEAD({column})",
+                f"FIRST_VALUE({column})",
+                f"LAST_VALUE({column}){self._pick(('', ' IGNORE NULLS'))}",
+                f"SUM({number})",
+                f"AVG({number})",
+                f"COUNT({column})",
+                f"MAX({column})",
+                f"MIN({column})",
+            )
+        )
+        framed = not value.startswith(("LAG", "LEAD")) and self._maybe(0.5)
+        return f"{value} OVER ({partition}{order}{self._frame() if framed else ''})"
+
+    def _frame(self) -> str:
+        start = self._pick(("UNBOUNDED PRECEDING", "2 PRECEDING", "CURRENT ROW", "1 PRECEDING"))
+        return f" ROWS BETWEEN {start} AND {self._pick(('CURRENT ROW', '1 FOLLOWING', 'UNBOUNDED FOLLOWING'))}"
+
+    def _sets(self) -> tuple[str, int]:
+        """ROLLUP, CUBE and GROUPING SETS."""
+        source, scope = self._from()
+        keys = self._chance.sample([name for name, _ in scope.columns], self._chance.randrange(1, 3))
+        items = [*keys, self._aggregate(scope), "grouping_id()", f"grouping({keys[0]})"]
+        named = ", ".join(f"{item} AS c{i}" for i, item in enumerate(items))
+        by = ", ".join(keys)
+        sets = self._pick((f"ROLLUP ({by})", f"CUBE ({by})", f"GROUPING SETS (({by}), ({keys[-1]}), ())"))
+        return f"SELECT {named} FROM {source}{self._where(scope)} GROUP BY {sets}", len(items)
+
+    def _exploded(self) -> tuple[str, int]:
+        """A lateral view over an array of columns."""
+        source, scope = self._from()
+        number, other = self._pick(scope.of(INT)), self._pick(scope.of(INT))
+        call = self._pick(("explode", "explode", "posexplode"))
+        names = "x" if call == "explode" else "pos, x"
+        array = self._pick((f"array({number}, NULL, {other})", f"filter(array({number}, {other}), y -> y > 3)"))
+        view = f"LATERAL VIEW {self._pick(('', 'OUTER '))}{call}({array}) lv AS {names}"
+        both = Scope((*scope.columns, ("lv.x", INT)))
+        items = ["lv.x", self._value(INT, both, 1), self._pick([name for name, _ in scope.columns])]
+        named = ", ".join(f"{item} AS c{i}" for i, item in enumerate(items))
+        return f"SELECT {named} FROM {source} {view}{self._where(both)}", len(items)
 
     def _grouped(self) -> tuple[str, int]:
         source, scope = self._from()
@@ -172,7 +235,19 @@ class QueryDrawer:
         counts = ("COUNT(*)", f"COUNT({column})", f"COUNT(DISTINCT {column})", f"SUM({number})")
         if kind == INT:
             return self._pick(counts)
-        return self._pick((*counts, f"MIN({column})", f"MAX({column})", f"AVG({number})"))
+        text = self._pick([name for name, its in scope.columns if its == TEXT] or [column])
+        more = (
+            f"count_if({number} > 2)",
+            f"bool_and({number} > 2)",
+            f"bit_or({number})",
+            f"sort_array(collect_list({number}))",
+            f"sort_array(collect_set({text}))",
+            f"median({number})",
+            f"SUM(DISTINCT {number})",
+            f"COUNT({column}) FILTER (WHERE {number} > 2)",
+            f"max(struct({number}, {text}))",
+        )
+        return self._pick((*counts, f"MIN({column})", f"MAX({column})", f"AVG({number})", *more))
 
     def _value(self, kind: str, scope: Scope, depth: int) -> str:
         columns = scope.of(kind)

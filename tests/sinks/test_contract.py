@@ -42,8 +42,7 @@ class TestTerminal(SinkContract):
 
     @property
     def plugin(self) -> SinkPlugin:
-        found: SinkPlugin = find("sink", "terminal")
-        return found
+        return find("sink", "terminal")
 
     def open(self) -> Sink:
         return TerminalSink(self.printed, json=True)

@@ -17,9 +17,11 @@ from millpond.errors import MillpondError
 from millpond.options import complete
 from millpond.schema import Column, Schema
 from millpond.sinks.file import OPTIONS, PLUGIN, FileSink
-from millpond.sources.file import OPTIONS as SOURCE_OPTIONS
-from millpond.sources.files.loading import FileTable
+from millpond.sources.files.source import OPTIONS as SOURCE_OPTIONS
+from millpond.sources.files.source import PLUGIN as SOURCE
+from millpond.sources.files.table import FileTable
 from millpond.sql.parser import parse_type
+from millpond.testing.sources import content_of
 from millpond.uris import parse_uri
 
 FIRST, SECOND = Mark("flow", 0, 0), Mark("flow", 1, 0)
@@ -58,8 +60,8 @@ def files(out: Path) -> list[str]:
 def read_back(spark: Any, out: Path, state: Path) -> list[tuple[Any, ...]]:
     columns = Schema.of(Column(*_column(text)) for text in TYPES.split(", "))
     values = complete({}, SOURCE_OPTIONS, {})
-    reader = FileTable(SourceSpec("s", parse_uri(f"file://{out}"), values, columns, out), state)
-    records = reader.read(lambda: spark)
+    spec = SourceSpec("s", parse_uri(f"file://{out}"), values, columns, out)
+    records = pa.concat_tables(list(content_of(FileTable(spec), spec, SOURCE, lambda: spark)))
     plain = records.set_column(3, "t", records["t"].cast(pa.timestamp("us")))
     return [tuple(row.values())[:7] for row in plain.to_pylist()]
 
@@ -150,7 +152,7 @@ def test_a_file_that_is_there_already_is_never_replaced(tmp_path: Path) -> None:
     assert staged is not None
     there = tmp_path / "out" / staged["files"][0][1]
     there.write_text("of a copy of the state directory")
-    with pytest.raises(MillpondError, match=r"MP601 .*is there already"):
+    with pytest.raises(MillpondError, match=r"MP601 .*already exists"):
         sink.publish(staged)
     assert there.read_text() == "of a copy of the state directory"
 
@@ -224,7 +226,7 @@ def test_a_plain_file_is_no_folder(sink: Any, out: Path) -> None:
     assert caught.value.code == "MP601"
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*args: Any, **kwargs: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -235,7 +237,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, monkeypatch: pytes
     assert "writable" in caught.value.hint
 
 
-def test_a_full_disk_is_told(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = sink()
 
     def full(*args: Any, **kwargs: Any) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from millpond.contracts.source import SourceSpec
+from millpond.engine.feeds.reader import FeedReader
 from millpond.options import Given, complete, read_options
 from millpond.registry import find
 from millpond.schema import Column, Schema
-from millpond.sources.files.following import FileStream
+from millpond.sources.files.feeder import FileFeeder
+from millpond.sources.files.source import PLUGIN
 from millpond.sql.parser import parse_type
 from millpond.testing.clock import Clock
 from millpond.uris import parse_uri
@@ -74,9 +77,10 @@ def clock() -> Clock:
 def follow(spec: Any, state: Path, clock: Clock) -> Any:
     """Opens a stream over the data folder, as after a (re)start."""
 
-    def open_(uri: str = "file://.", **options: str) -> FileStream:
+    def open_(uri: str = "file://.", **options: str) -> FeedReader:
         columns = options.pop("columns", None) or {"a": "BIGINT"}
-        return FileStream(spec(uri, columns, **options), state, clock)
+        plugin = replace(PLUGIN, open_feeder=lambda spec: FileFeeder(spec, clock))
+        return FeedReader(spec(uri, columns, **options), plugin, state)
 
     return open_
 

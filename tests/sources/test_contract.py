@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from millpond.contracts.source import StreamReader
-from millpond.sources.generate import GenerateStream
-from millpond.sources.memory import MemoryStream
+from millpond.engine.feeds.reader import FeedReader
+from millpond.engine.stream_reader import StreamReader
+from millpond.sources.generate import PLUGIN as GENERATE
+from millpond.sources.generate import GenerateFeeder
+from millpond.sources.memory import MemoryFeeder
 from millpond.testing.clock import Clock
-from millpond.testing.source_harness import SourceHarness
 from millpond.testing.sources import (
     BadRecordContract,
     DiscoveryContract,
     SourceContract,
+    SourceHarness,
     StreamContract,
     TableContract,
 )
@@ -66,20 +69,21 @@ class TestMemory(StreamContract, BadRecordContract):
     uri = "memory://numbers"
 
     def set_up(self) -> None:
-        self.reader: MemoryStream | None = None
+        self.feeder: MemoryFeeder | None = None
         self.next = 0
 
     def open(self) -> StreamReader:
         opened = super().open()
-        assert isinstance(opened, MemoryStream)
-        self.reader = opened
+        assert isinstance(opened, FeedReader)
+        assert isinstance(opened.feeder, MemoryFeeder)
+        self.feeder = opened.feeder
         return opened
 
-    def _sender(self) -> MemoryStream:
-        if self.reader is None:
+    def _sender(self) -> MemoryFeeder:
+        if self.feeder is None:
             self.open()
-        assert self.reader is not None
-        return self.reader
+        assert self.feeder is not None
+        return self.feeder
 
     def put(self, count: int) -> None:
         self._sender().send([{"n": n, "text": f"x{n}"} for n in range(self.next, self.next + count)])
@@ -104,7 +108,8 @@ class TestGenerate(StreamContract):
         self.open()
 
     def open(self) -> StreamReader:
-        return GenerateStream(self.spec(), Path(self.folder / "flow" / "source"), self.clock)
+        plugin = replace(GENERATE, open_feeder=lambda spec: GenerateFeeder(spec, self.clock))
+        return FeedReader(self.spec(), plugin, Path(self.folder / "flow" / "source"))
 
     def put(self, count: int) -> None:
         with self.moving:

@@ -12,8 +12,8 @@ import pytest
 from millpond.contracts.source import Found
 from millpond.errors import SourceError
 from millpond.schema import type_name
-from millpond.sources.file import PLUGIN
 from millpond.sources.files.discovery import discover_columns
+from millpond.sources.files.source import PLUGIN
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def types(found: Found) -> dict[str, str]:
     return {column.name: type_name(column.type) for column in found.columns}
 
 
-def test_json_types_are_told_from_the_values(discover: Any, data: Path) -> None:
+def test_json_types_are_inferred_from_the_values(discover: Any, data: Path) -> None:
     rows = [
         '{"n": 1, "d": 10.50, "mixed": 1, "e": 1e3, "day": "2026-01-01", "t": "2026-01-01T10:00:00Z", "b": true}',
         '{"n": -2, "d": 3, "mixed": 2.125, "s": "x", "none": null, "l": [1, 2.5], "o": {"x": 1, "y": {"z": "a"}}}',
@@ -57,7 +57,7 @@ def test_json_types_are_told_from_the_values(discover: Any, data: Path) -> None:
     }
 
 
-def test_csv_types_are_told_from_the_texts(discover: Any, data: Path) -> None:
+def test_csv_types_are_inferred_from_the_texts(discover: Any, data: Path) -> None:
     (data / "a.csv").write_text(
         'id,zip,phone,price,e,ok,day,at,note,empty\n1,007,+49,10.5,1.5e3,true,2026-01-01,2026-01-01T10:00,"a, b",\n'
         "-2,100,0,3.125,2,FALSE,,,x,\n"
@@ -125,7 +125,7 @@ def test_arrays_objects_and_compressed_files_are_looked_into(discover: Any, data
     assert types(discover("file://./z.csv.gz")) == {"a": "BIGINT"}
 
 
-def test_another_encoding_is_understood_when_told(discover: Any, data: Path) -> None:
+def test_another_encoding_is_understood_when_given(discover: Any, data: Path) -> None:
     (data / "a.csv").write_text("größe,name\n1,José\n", encoding="latin-1")
     assert types(discover("file://./a.csv", encoding="latin-1")) == {"größe": "BIGINT", "name": "STRING"}
     with pytest.raises(SourceError) as caught:
@@ -175,7 +175,7 @@ def test_records_of_which_none_can_be_read_are_an_error(discover: Any, data: Pat
     assert caught.value.code == "MP505"
 
 
-def test_a_name_that_tells_no_format_is_an_error_that_lists_them(discover: Any, data: Path) -> None:
+def test_a_name_without_a_format_is_an_error_that_lists_them(discover: Any, data: Path) -> None:
     (data / "a.data").write_text("x")
     with pytest.raises(SourceError) as caught:
         discover("file://./a.data")
@@ -191,7 +191,7 @@ def test_a_name_that_tells_no_format_is_an_error_that_lists_them(discover: Any, 
         ("file://./a.csv", {"encoding": "klingon"}, "no encoding 'klingon'"),
     ],
 )
-def test_a_wrong_uri_or_option_is_told(
+def test_a_wrong_uri_or_option_is_reported(
     spec: Any, uri: str, options: dict[str, str], wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = spec(uri.partition("?")[0], **options)
@@ -223,7 +223,7 @@ def test_an_empty_array_is_a_source_without_records_yet(discover: Any, data: Pat
     (data / "a.json").write_text(" []\n")
     found = discover("file://./a.json")
     assert found.columns is None
-    assert "holds no records" in found.detail
+    assert "contains no records" in found.detail
 
 
 def test_a_file_that_cannot_be_read_does_not_hide_the_columns_of_the_others(
@@ -239,7 +239,7 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_columns_of_the_others(
 
 @pytest.mark.parametrize("columns", [None, {"k": "INT"}])
 @pytest.mark.parametrize("broken", [b"no gzip", b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + b"\xff" * 100])
-def test_a_source_of_which_no_file_can_be_read_is_told(spec: Any, data: Path, broken: bytes, columns: Any) -> None:
+def test_a_source_of_which_no_file_can_be_read_is_reported(spec: Any, data: Path, broken: bytes, columns: Any) -> None:
     (data / "a.csv.gz").write_bytes(broken)
     with pytest.raises(SourceError, match=r"MP502.*a\.csv\.gz' is not a gzip file"):
         discover_columns(spec("file://.", columns))

@@ -1,4 +1,4 @@
-"""Files through Spark: as a stream with its checkpoint, and as a table."""
+"""Files through Spark: as a stream, and as a table."""
 
 import gzip
 import json
@@ -11,11 +11,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
+from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR, SourceSpec, SourceStatus
+from millpond.engine.stream_reader import open_reader
 from millpond.errors import SourceError
-from millpond.sources.file import PLUGIN
-from millpond.sources.files.loading import FileTable
+from millpond.sources.files.source import PLUGIN
+from millpond.sources.files.table import FileTable
 from millpond.testing.clock import Clock
+from millpond.testing.sources import content_of, hand_over
 
 SHAPE = ["_source", "_partition", "_offset", "_mp_major", "_mp_minor", "_mp_bad", "_mp_raw"]
 
@@ -33,9 +35,10 @@ def rows_of(frame: Any, *columns: str) -> list[tuple[Any, ...]]:
 def run(spark: Any, spec: Any, state: Path) -> Any:
     """Runs the stream until it has taken what is there, as one start of an app does; returns the batches."""
 
+    done = 0
+
     def once(uri: str, columns: dict[str, str], **options: str) -> list[list[tuple[Any, ...]]]:
-        assert PLUGIN.open_stream is not None
-        reader = PLUGIN.open_stream(spec(uri, columns, **options), state / "source")
+        reader = open_reader(spec(uri, columns, **options), "file", state / "source")
         reader.poll()
         batches: list[list[tuple[Any, ...]]] = []
 
@@ -48,9 +51,8 @@ def run(spark: Any, spec: Any, state: Path) -> Any:
             batches.append(first)
             reader.committed(batch_id)
 
-        writer = reader.stream(spark).writeStream.foreachBatch(take).trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(state / "checkpoint")).start()
-        query.awaitTermination()
+        nonlocal done
+        done = hand_over(reader, spark, take, done)
         return batches
 
     return once
@@ -111,30 +113,36 @@ def test_a_feed_file_is_removed_when_its_batch_is_done_but_not_before(run: Any, 
     assert len(list((state / "source" / "feed").glob("*.parquet"))) <= 2
 
 
+class Opened:
+    """A table over files, and all of its records."""
+
+    def __init__(self, spec: SourceSpec, spark: Any) -> None:
+        self.reader, self._spec, self._spark = FileTable(spec), spec, spark
+
+    def read(self) -> pa.Table:
+        batches = list(content_of(self.reader, self._spec, PLUGIN, self._spark))
+        return pa.concat_tables(batches) if batches else pa.table({"k": [], "_mp_bad": pa.array([], pa.string())})
+
+
 @pytest.fixture
-def table(spark: Any, spec: Any, state: Path) -> Any:
-    assert PLUGIN.open_table is not None
-
-    def open_(uri: str, columns: dict[str, str], **options: str) -> Any:
-        return PLUGIN.open_table(spec(uri, columns, **options), state)  # type: ignore[misc]
-
-    return open_
+def table(spark: Any, spec: Any) -> Any:
+    return lambda uri, columns, **options: Opened(spec(uri, columns, **options), lambda: spark)
 
 
 @pytest.mark.spark
 def test_a_table_has_the_whole_content_and_notices_every_change(table: Any, spark: Any, data: Path) -> None:
     (data / "a.csv").write_text("k,v\n1,x\n2,y")
     reader = table("file://.", {"k": "INT", "v": "STRING"})
-    before = reader.fingerprint()
-    assert reader.fingerprint() == before
-    assert rows_of(reader.read(lambda: spark), "k", "v") == [(1, "x"), (2, "y")]
-    assert reader.status().rows == 2
-    assert reader.progress().done == reader.progress().total
+    before = reader.reader.fingerprint()
+    assert reader.reader.fingerprint() == before
+    assert rows_of(reader.read(), "k", "v") == [(1, "x"), (2, "y")]
+    assert reader.reader.status(SourceStatus()).bytes == 11
+    assert reader.reader.progress().done == reader.reader.progress().total
     (data / "b.csv").write_text("k,v\n3,z\n")
-    assert reader.fingerprint() != before
-    assert rows_of(reader.read(lambda: spark), "k") == [(1,), (2,), (3,)]
+    assert reader.reader.fingerprint() != before
+    assert rows_of(reader.read(), "k") == [(1,), (2,), (3,)]
     (data / "a.csv").unlink()
-    assert rows_of(reader.read(lambda: spark), "k") == [(3,)]
+    assert rows_of(reader.read(), "k") == [(3,)]
 
 
 @pytest.mark.spark
@@ -149,7 +157,7 @@ def test_a_table_has_the_whole_content_and_notices_every_change(table: Any, spar
 )
 def test_every_layout_is_read_whole(table: Any, spark: Any, data: Path, name: str, text: str) -> None:
     (data / name).write_text(text, newline="")
-    rows = rows_of(table(f"file://./{name}", {"k": "INT", "v": "STRING"}).read(lambda: spark), "k", "v")
+    rows = rows_of(table(f"file://./{name}", {"k": "INT", "v": "STRING"}).read(), "k", "v")
     expected: dict[str, list[tuple[Any, ...]]] = {
         "object.json": [(1, "x")],
         "torture.csv": [(1, 'x\r\n"q", z'), (2, ""), (3, None)],
@@ -160,7 +168,7 @@ def test_every_layout_is_read_whole(table: Any, spark: Any, data: Path, name: st
 @pytest.mark.spark
 def test_bad_records_say_where_they_are(table: Any, spark: Any, data: Path) -> None:
     (data / "a.csv").write_text("k\n1\nx\n")
-    frame = table("file://./a.csv", {"k": "INT"}).read(lambda: spark)
+    frame = table("file://./a.csv", {"k": "INT"}).read()
     (bad,) = frame.filter(pc.is_valid(frame["_mp_bad"])).to_pylist()
     assert bad["_mp_bad"] == "column 'k': 'x' is not an INT"
     assert bytes(bad["_mp_raw"]) == b"x"
@@ -170,14 +178,14 @@ def test_bad_records_say_where_they_are(table: Any, spark: Any, data: Path) -> N
 @pytest.mark.spark
 def test_an_empty_file_is_an_empty_table(table: Any, spark: Any, data: Path) -> None:
     (data / "a.csv").touch()
-    assert rows_of(table("file://./a.csv", {"k": "INT"}).read(lambda: spark), "k") == []
+    assert rows_of(table("file://./a.csv", {"k": "INT"}).read(), "k") == []
 
 
 @pytest.mark.spark
-def test_a_table_in_latin_1_is_read_when_told(table: Any, spark: Any, data: Path) -> None:
+def test_a_table_in_latin_1_is_read_when_given(table: Any, spark: Any, data: Path) -> None:
     (data / "a.csv").write_text("k;v\n1;José\n", encoding="latin-1")
     reader = table("file://./a.csv", {"k": "INT", "v": "STRING"}, encoding="latin-1", delimiter=";")
-    assert rows_of(reader.read(lambda: spark), "k", "v") == [(1, "José")]
+    assert rows_of(reader.read(), "k", "v") == [(1, "José")]
 
 
 def test_a_watched_table_sees_additions_at_once_and_rewrites_when_they_are_over(
@@ -185,7 +193,7 @@ def test_a_watched_table_sees_additions_at_once_and_rewrites_when_they_are_over(
 ) -> None:
     clock, file = Clock(0.0), data / "a.csv"
     file.write_text("k\n1\n2\n")
-    reader = FileTable(spec("file://./a.csv", {"k": "INT"}, watch="true"), state, clock)
+    reader = FileTable(spec("file://./a.csv", {"k": "INT"}, watch="true"), clock)
     first = reader.fingerprint()
     file.write_text("k\n1\n2\n3\n")
     added = reader.fingerprint()
@@ -205,7 +213,7 @@ def test_half_a_line_waits_in_a_watched_table_and_is_bad_in_another(
     table: Any, spark: Any, data: Path, watch: str, bad: int
 ) -> None:
     (data / "a.jsonl").write_text('{"k": 1}\n{"k": ')
-    frame = table("file://./a.jsonl", {"k": "INT"}, watch=watch).read(lambda: spark)
+    frame = table("file://./a.jsonl", {"k": "INT"}, watch=watch).read()
     assert rows_of(frame, "k") == [(1,)]
     assert pc.count(frame["_mp_bad"]).as_py() == bad
 
@@ -213,7 +221,7 @@ def test_half_a_line_waits_in_a_watched_table_and_is_bad_in_another(
 def test_a_table_whose_files_are_gone_is_missing(spec: Any, data: Path, state: Path) -> None:
     assert PLUGIN.open_table is not None
     (data / "a.csv").write_text("k\n1\n")
-    reader = PLUGIN.open_table(spec("file://./a.csv", {"k": "INT"}), state)
+    reader = PLUGIN.open_table(spec("file://./a.csv", {"k": "INT"}))
     (data / "a.csv").unlink()
     with pytest.raises(SourceError) as caught:
         reader.fingerprint()
@@ -222,22 +230,22 @@ def test_a_table_whose_files_are_gone_is_missing(spec: Any, data: Path, state: P
 
 def test_a_missing_file_can_be_created_empty(spec: Any, data: Path, state: Path) -> None:
     assert PLUGIN.open_table is not None
-    PLUGIN.open_table(spec("file://./new/a.csv", {"k": "INT"}, file_create_empty="true"), state)
+    PLUGIN.open_table(spec("file://./new/a.csv", {"k": "INT"}, file_create_empty="true"))
     assert (data / "new" / "a.csv").read_bytes() == b""
-    PLUGIN.open_table(spec("file://./folder", {"k": "INT"}, file_create_empty="true"), state)
+    PLUGIN.open_table(spec("file://./folder", {"k": "INT"}, file_create_empty="true"))
     assert (data / "folder").is_dir()
 
 
 @pytest.mark.parametrize("watch", ["false", "true"])
 def test_a_table_of_a_cut_off_file_is_an_error_that_says_so(spec: Any, data: Path, state: Path, watch: str) -> None:
     (data / "a.csv.gz").write_bytes(gzip.compress(b"k\n" + b"1\n" * 1000)[:-4])
-    with pytest.raises(SourceError, match=r"MP502.*is cut off"):
-        FileTable(spec("file://./a.csv.gz", {"k": "INT"}, watch=watch), state).read(lambda: pytest.fail("Spark"))
+    with pytest.raises(SourceError, match=r"MP502.*is incomplete"):
+        Opened(spec("file://./a.csv.gz", {"k": "INT"}, watch=watch), lambda: pytest.fail("Spark")).read()
 
 
 def test_files_that_arrow_reads_need_no_spark(spec: Any, data: Path, state: Path) -> None:
     (data / "a.csv").write_text("k,v\n1,x\n2,\n")
-    records = FileTable(spec("file://./a.csv", {"k": "INT", "v": "STRING"}), state).read(lambda: pytest.fail("Spark"))
+    records = Opened(spec("file://./a.csv", {"k": "INT", "v": "STRING"}), lambda: pytest.fail("Spark")).read()
     assert records.select(["k", "v", "_offset"]).to_pylist() == [
         {"k": 1, "v": "x", "_offset": 4},
         {"k": 2, "v": None, "_offset": 8},

@@ -1,15 +1,18 @@
 """Generated rows: how many, when, and the same again."""
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from millpond.engine.feeds.reader import FeedReader
 from millpond.errors import SourceError
-from millpond.sources.generate import PLUGIN, GenerateStream, GenerateTable
+from millpond.sources.generate import COLUMNS, PLUGIN, GenerateFeeder, GenerateTable
 from millpond.testing.clock import Clock
+from millpond.testing.sources import content_of, hand_over
 
 
 @pytest.fixture
@@ -19,7 +22,8 @@ def clock() -> Clock:
 
 @pytest.fixture
 def generate(spec: Any, state: Path, clock: Clock) -> Any:
-    return lambda uri, **options: GenerateStream(spec(uri, **options), state, clock)
+    plugin = replace(PLUGIN, open_feeder=lambda spec: GenerateFeeder(spec, clock))
+    return lambda uri, **options: FeedReader(replace(spec(uri, **options), columns=COLUMNS), plugin, state)
 
 
 @pytest.fixture
@@ -88,7 +92,7 @@ def test_an_endless_generator_without_rate_does_not_run_ahead(generate: Any, ran
     ("uri", "wrong"),
     [("generate://host?rows=1", "no host"), ("generate://?rate=0", "more than 0"), ("generate://?rows=1", None)],
 )
-def test_a_wrong_generator_is_told(spec: Any, uri: str, wrong: str | None) -> None:
+def test_a_wrong_generator_is_reported(spec: Any, uri: str, wrong: str | None) -> None:
     assert PLUGIN.validate is not None
     found = PLUGIN.validate(spec(uri))
     assert found is None if wrong is None else wrong in str(found)
@@ -105,7 +109,9 @@ def test_a_table_needs_an_end(spec: Any) -> None:
     ("uri", "step_us"), [("generate://?rows=3&seed=7&rate=4", 250_000), ("generate://?rows=3&seed=7", 1_000)]
 )
 def test_with_a_seed_times_are_the_same_in_every_run(spec: Any, spark: Any, uri: str, step_us: int) -> None:
-    rows = GenerateTable(spec(uri)).read(lambda: spark).to_pylist()
+    found = replace(spec(uri), columns=COLUMNS)
+    (records,) = content_of(GenerateTable(found), found, PLUGIN, lambda: spark)
+    rows = records.to_pylist()
     start = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     assert [(r["seq"], r["ts"]) for r in rows] == [
         (n, start + dt.timedelta(microseconds=n * step_us)) for n in range(3)
@@ -124,8 +130,7 @@ def test_a_stream_gives_every_number_once(generate: Any, spark: Any, state: Path
         assert records.where("_mp_minor <> seq OR _mp_major <> 0 OR _mp_bad IS NOT NULL").count() == 0
         seen.append(tuple(row))
 
-    writer = stream.stream(spark).writeStream.foreachBatch(take).trigger(availableNow=True)
-    writer.option("checkpointLocation", str(state / "checkpoint")).start().awaitTermination()
+    hand_over(stream, spark, take)
     started = dt.datetime.fromtimestamp(clock.now, dt.UTC).replace(tzinfo=None)
     assert seen == [
         (150_000, 150_000, 0, 149_999, started),

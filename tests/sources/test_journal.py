@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from millpond.engine.feeds import journal
+from millpond.engine.feeds.journal import Entry, Journal
 from millpond.errors import StateError
-from millpond.sources import journal
-from millpond.sources.journal import Entry, Journal
 
 
 def opened(path: Path) -> Journal:

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from tests.sources.numbers import lines
 
-from millpond.sources.files.loading import FileTable
-from millpond.sources.files.stillness import UNENDED_S
+from millpond.sources.files.source import PLUGIN
+from millpond.sources.files.stability import UNENDED_S
+from millpond.sources.files.table import FileTable
 from millpond.testing.clock import Clock
+from millpond.testing.sources import content_of
 
 
 def test_a_whole_last_line_is_taken_when_catching_up(follow: Any, data: Path, numbers: Any) -> None:
@@ -101,7 +103,7 @@ def test_a_csv_row_without_newline_is_taken_at_the_end_and_read_again_if_it_goes
 @pytest.mark.parametrize(
     ("name", "text"), [("a.csv", 'a\n1\n"2\n3\n'), ("a.jsonl", '{"a": 1}\n{"a": ')], ids=["csv", "jsonl"]
 )
-def test_a_record_that_has_no_end_is_told_when_nothing_more_is_waited_for(
+def test_a_record_that_has_no_end_is_reported_when_nothing_more_is_waited_for(
     follow: Any, data: Path, numbers: Any, name: str, text: str
 ) -> None:
     (data / name).write_text(text)
@@ -110,22 +112,24 @@ def test_a_record_that_has_no_end_is_told_when_nothing_more_is_waited_for(
     assert numbers() == [[1]]
     (problem,) = stream.problems()
     assert (problem.code, str(problem.severity)) == ("MP504", "warning")
-    assert f"{name}' has no end" in problem.message
+    assert f"{name}' is incomplete" in problem.message
 
 
 @pytest.fixture
 def table(spec: Any, data: Path, state: Path, clock: Clock) -> Any:
     """A watched table of a.csv: what it holds now, read again only if its fingerprint has changed."""
+    found = spec("file://./a.csv", {"k": "BIGINT", "v": "STRING"}, watch="true")
     opened: list[FileTable] = []
     held: dict[str, list[Any]] = {}
 
     def rows() -> list[Any]:
         if not opened:
-            opened.append(FileTable(spec("file://./a.csv", {"k": "BIGINT", "v": "STRING"}, watch="true"), state, clock))
+            opened.append(FileTable(found, clock))
         fingerprint = opened[0].fingerprint()
         if fingerprint not in held:
             held.clear()
-            held[fingerprint] = opened[0].read(lambda: pytest.fail("Spark"))["v"].to_pylist()
+            batches = content_of(opened[0], found, PLUGIN, lambda: pytest.fail("Spark"))
+            held[fingerprint] = [value for records in batches for value in records["v"].to_pylist()]
         return held[fingerprint]
 
     return rows

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from millpond.sources.topics import reach
-from millpond.sources.topics.reach import Reach
+from millpond.sources.kafka import lag
+from millpond.sources.kafka.lag import Reach
 
 PATIENCE_S = 60.0
 
@@ -23,7 +23,7 @@ def test_a_java_that_is_gone_ends_the_thread_without_a_word(tmp_path: Path, monk
         asked.set()
         raise Py4JNetworkError("Answer from Java side is empty")
 
-    monkeypatch.setattr(reach, "connected", connected)
+    monkeypatch.setattr(lag, "connected", connected)
     monkeypatch.setattr(threading, "excepthook", raised.append)
     found = Reach(None, {}, tmp_path, None)  # type: ignore[arg-type]
     found.look(None, ("orders",))  # type: ignore[arg-type]

@@ -8,13 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.relational.evaluation import answered
 
-from millpond.relational.answer import answered
-from millpond.relational.memory import Memory
-from millpond.runtime.planning import plan_text
-from millpond.runtime.spark.access import arrow_frame
-from millpond.runtime.spark.relations import spark_text
-from millpond.sql.correlation import rewrite_correlated
+from millpond.app.planning import plan_text
+from millpond.engine.spark.evaluate import spark_text
+from millpond.engine.spark.transfer import arrow_frame
+from millpond.sql.conditions import rewrite_correlated
 from millpond.sql.spark import render
 
 DECLARED = "CREATE TABLE t (id INT, card STRING, at INT); CREATE TABLE p (card STRING, at INT, v INT);"
@@ -28,10 +27,10 @@ BY_GROUP = (
     f"SELECT t.id, (SELECT MAX(p.v) - MIN(p.v) FROM p WHERE {RANGE} AND p.v <> t.id) AS n FROM t",
     f"SELECT t.id FROM t WHERE (SELECT COUNT(*) FROM p WHERE {RANGE}) > 1",
     "SELECT t.id, (SELECT COUNT(p.v) FROM p WHERE t.card = p.card AND p.at < t.at) AS n FROM t WHERE t.at > 3",
-)
-ONLY_SPARK = (
     "SELECT t.id, (SELECT p.v FROM p WHERE p.card = t.card AND p.at < t.at ORDER BY p.at DESC, p.v LIMIT 1) AS n "
     "FROM t",
+)
+ONLY_SPARK = (
     "SELECT t.id FROM t WHERE EXISTS "
     "(SELECT p.card FROM p WHERE p.card = t.card AND p.at < t.at GROUP BY p.card HAVING COUNT(*) > 2)",
 )
@@ -108,7 +107,7 @@ def test_arrow_and_spark_before_and_after_agree_and_nothing_is_a_nested_loop(spa
     assert "Cartesian" not in plan
     before, _ = by_spark(spark, after.replace(TIED, "`p`.`card`"), tables)
     assert counted(found) == counted(before)
-    answer = answered(query, dict(tables), Memory())
+    answer = answered(query, dict(tables))
     assert (answer is None) == (text in ONLY_SPARK)
     if answer is not None:
         assert counted(answer) == counted(found)

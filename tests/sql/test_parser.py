@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import pyarrow as pa
 import pytest
+from sqlglot import exp
 
 from millpond.errors import SqlError
 from millpond.sql import nodes, statements
@@ -213,7 +214,7 @@ def test_an_insert_into_a_uri_takes_its_options_right_behind_it() -> None:
     assert source_uri(made) == "kafka://h/out"
     assert [e.name for e in made.target.options.entries] == ["key"]
     assert not made.target.options.at_end
-    (table,) = made.query.find_all(nodes.exp.Table)
+    (table,) = made.query.find_all(exp.Table)
     assert [e.name for e in nodes.relation_options(table).entries] == ["on.error"]
     assert nodes.relation_options(table).at_end
     assert made.options.entries == ()
@@ -355,14 +356,14 @@ def test_empty_statements_are_none() -> None:
 
 def test_a_condition_takes_placeholders() -> None:
     found = parse_expression("tier = ? AND name LIKE 'A%' OR age > ?")
-    assert len(list(found.find_all(nodes.exp.Placeholder))) == 2
+    assert len(list(found.find_all(exp.Placeholder))) == 2
 
 
 @pytest.mark.parametrize("name", ["DATEADD", "DATEDIFF", "DATE_ADD", "DATE_DIFF", "TIMESTAMPADD", "TIMESTAMPDIFF"])
 def test_the_unit_of_a_function_of_time_is_no_column(name: str) -> None:
     found = parse_expression(f"{name}(minute, a, b)")
     assert found.sql(dialect="spark") == f"{name}(MINUTE, a, b)"
-    assert [column.name for column in found.find_all(nodes.exp.Column)] == ["a", "b"]
+    assert [column.name for column in found.find_all(exp.Column)] == ["a", "b"]
 
 
 @pytest.mark.parametrize("text", ["ARRAY(NULL, x)", "ARRAY(date, x)", "STRUCT(NULL, x)", "MAP(NULL, x)"])

@@ -74,7 +74,7 @@ def test_the_tokens_of_a_text(text: str, expected: list[str]) -> None:
         ('SELECT * FROM sql://h?query="a b', "quote", 29),
     ],
 )
-def test_what_is_never_closed_is_told_where_it_opened(text: str, what: str, column: int) -> None:
+def test_what_is_never_closed_is_reported_where_it_opened(text: str, what: str, column: int) -> None:
     (problem,) = parse_script(text).problems
     assert (problem.code, problem.message) == ("MP103", f"This {what} is never closed.")
     assert problem.place is not None
@@ -87,11 +87,11 @@ def test_what_is_never_closed_is_told_where_it_opened(text: str, what: str, colu
         ("SELECT (a FROM t", "'(' is never closed.", 8),
         ("SELECT a[1 FROM t", "'[' is never closed.", 9),
         ("SELECT f(a] FROM t", "'(' is never closed.", 9),
-        ("SELECT a) FROM t", "')' closes nothing.", 9),
+        ("SELECT a) FROM t", "')' has no opening bracket.", 9),
         ("SELECT f(g(a) FROM t", "'(' is never closed.", 9),
     ],
 )
-def test_a_bracket_without_partner_is_told(text: str, message: str, column: int) -> None:
+def test_a_bracket_without_partner_is_reported(text: str, message: str, column: int) -> None:
     (problem,) = parse_script(text).problems
     assert (problem.code, problem.message) == ("MP103", message)
     assert problem.place is not None

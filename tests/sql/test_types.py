@@ -54,9 +54,9 @@ def test_a_type_is_an_arrow_type(text: str, expected: pa.DataType | None) -> Non
     ("text", "hint"),
     [
         ("STRIN", "Did you mean 'STRING'?"),
-        ("TEXT", "Here it is called STRING."),
-        ("DATETIME", "Here it is called TIMESTAMP."),
-        ("DECIMAL(39)", "The precision is 1 to 38"),
+        ("TEXT", "Use STRING."),
+        ("DATETIME", "Use TIMESTAMP."),
+        ("DECIMAL(39)", "The precision must be 1 to 38"),
         ("DECIMAL(5,6)", "the scale at most the precision"),
         ("DECIMAL(1,2,3)", ""),
         ("'INT'", "Types are INT"),

@@ -5,7 +5,7 @@ import pytest
 from millpond.sql.parser import parse_script
 from millpond.sql.spark import render
 from millpond.sql.statements import CreateStream, Select
-from millpond.sql.variables import variable_at
+from millpond.sql.text import variable_at
 
 VALUES = {"N": "5", "WORD": "it's", "HOST": "kafka-1:9092", "URI": "kafka://h/t", "TAIL": "b, c", "COLS": "a, b"}
 

@@ -26,7 +26,7 @@ class Gate:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.open = threading.Event(), threading.Event()
-        compacted = memory.compacted
+        compacted = memory.compacted  # type: ignore[attr-defined]
 
         def held(*given: Any) -> Any:
             done = compacted(*given)

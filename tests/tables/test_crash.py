@@ -16,12 +16,12 @@ from millpond.tables.store import open_store
 
 WORKER = Path(__file__).with_name("crash_worker.py")
 sys.path.insert(0, str(WORKER.parent))
-import crash_worker  # noqa: E402
+import crash_worker  # type: ignore[import-not-found]  # noqa: E402
 
 KILLED = 137
 AT_RECOVERY = ("log.cut.begin", "spill.abandoned.removed")
-# The commit under way is in the log from these points on, though nobody was told so; rows spill before that, and again
-# when the commit is followed by a compaction.
+# The commit under way is in the log from these points on, though it was not acknowledged; rows spill before that, and
+# again when the commit is followed by a compaction.
 WRITTEN = ("log.append.written", "log.append.synced", "commit.applied", "sqlite.commit", "spill", "compaction")
 
 
@@ -44,13 +44,13 @@ def go_on(folder: Path) -> None:
 
 def check(folder: Path, fault: str) -> int:
     """The store holds exactly a number of commits, none of those acknowledged missing; the number."""
-    told = int((folder / "acknowledged").read_text()) if (folder / "acknowledged").exists() else 0
+    acknowledged = int((folder / "acknowledged").read_text()) if (folder / "acknowledged").exists() else 0
     store = open_store(folder / "tables")
     held = store.get("turn") or 0
     content = {**crash_worker.content(store)}
     store.close()
     assert not list((folder / "tables" / "spill").glob("*/*"))
-    assert held in ((told, told + 1) if fault.startswith(WRITTEN) else (told,))
+    assert held in ((acknowledged, acknowledged + 1) if fault.startswith(WRITTEN) else (acknowledged,))
     if held or len(content["tables"]) == 4:
         assert content == expected(held)
     return held

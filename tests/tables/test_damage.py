@@ -98,10 +98,10 @@ def test_every_file_counts(closed: Path, tmp_path: Path, harm: Callable[[Path], 
         with pytest.raises(StateError) as raised:
             open_store(folder)
         assert raised.value.code == "MP804"
-        told = str(raised.value)
-        assert str(folder / name) in told
-        # A manifest that is lost after a checkpoint is the one thing that nothing else tells.
-        assert ("--state" if name == "manifest.json" else f"doctor --repair --state {folder.parent}") in told
+        reported = str(raised.value)
+        assert str(folder / name) in reported
+        # The content of a manifest that is lost after a checkpoint is stored nowhere else.
+        assert ("--state" if name == "manifest.json" else f"doctor --repair --state {folder.parent}") in reported
 
 
 @pytest.mark.parametrize("harm", [remove, halve, empty, flip])
@@ -112,9 +112,9 @@ def test_what_is_sound_can_be_kept(closed: Path, tmp_path: Path, harm: Callable[
         folder = tmp_path / name / "store"
         shutil.copytree(closed, folder)
         harm(folder / name)
-        opens, told = inspect(folder)
+        opens, reported = inspect(folder)
         assert not opens
-        assert str(folder / name) in " ".join(told)
+        assert str(folder / name) in " ".join(reported)
         assert "lost" in " ".join(repair(folder))
         kept, _ = keys(folder)
         assert kept == list(range(len(kept)))
@@ -138,9 +138,9 @@ def test_a_log_that_a_crash_left_may_end_anywhere_but_not_be_missing(crashed: Pa
     shutil.copytree(crashed, folder)
     halve(folder / "log-000003")
     assert inspect(folder)[0]
-    kept, told = keys(folder)
+    kept, reported = keys(folder)
     assert 6 <= len(kept) < COMMITS
-    assert "MP808" in told
+    assert "MP808" in reported
 
 
 def test_a_first_log_that_is_removed_is_not_an_empty_table(tmp_path: Path) -> None:
@@ -164,10 +164,10 @@ def test_a_manifest_is_made_again_from_a_whole_log(tmp_path: Path) -> None:
     store.close()
     remove(folder / "manifest.json")
     assert inspect(folder) == (True, [])
-    kept, told = keys(folder)
+    kept, reported = keys(folder)
     assert kept == [0, 1]
-    assert "MP812" in told
-    assert "manifest.json" in told
+    assert "MP812" in reported
+    assert "manifest.json" in reported
     assert keys(folder) == ([0, 1], "")
 
 

@@ -18,7 +18,7 @@ def rows(wanted: range, value: int) -> pa.Table:
     return pa.table({"k": pa.array(wanted, pa.int64()), "v": pa.array([value] * len(wanted), pa.int64())})
 
 
-def test_keys_whose_hashes_all_collide_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_whose_hashes_all_collide_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hashing, "hash_columns", lambda columns: np.zeros(len(columns[0]), dtype=np.uint64))
     monkeypatch.setattr(hashing, "hash_key", lambda parts: 0)
     table = open_store(None).create(SPEC)

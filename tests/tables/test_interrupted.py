@@ -1,4 +1,4 @@
-"""A commit that something interrupts in the same process: all of it is there afterwards, or nothing, and it is told."""
+"""A commit that is interrupted in the same process: all of it is applied or nothing, and the error says which."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millpond.contracts.table import TableSpec
 from millpond.errors import StateError
 from millpond.faults import POINTS
 from millpond.schema import Column, Schema
-from millpond.tables import log, store
+from millpond.tables import commit_log, store
 from millpond.tables.memory import MemoryRows
 from millpond.tables.store import TableStore, open_store
 
@@ -63,7 +63,7 @@ def test_ctrl_c_waits_for_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyP
         if reached == point:
             os.kill(os.getpid(), signal.SIGINT)
 
-    for module in (store, log):
+    for module in (store, commit_log):
         monkeypatch.setattr(module, "reach", reach)
     with pytest.raises(KeyboardInterrupt):
         commit(made, 3)

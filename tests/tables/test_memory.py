@@ -129,8 +129,8 @@ def test_bytes_on_disk_are_those_of_the_log_and_the_checkpoint(tmp_path: Path) -
     store.close()
 
 
-def test_a_key_of_a_wrong_kind_is_told_as_a_key() -> None:
+def test_a_key_of_a_wrong_kind_is_reported_as_a_key() -> None:
     table = open_store(None).create(TableSpec("t", SCHEMA))
     for ask in (lambda: table.get("x"), lambda: table.lookup(["x"]), lambda: table.delete(keys=["x"])):
-        with pytest.raises(MillpondError, match=r"MP404.*'k' is BIGINT.*\n.*Give keys of the column's type"):
+        with pytest.raises(MillpondError, match=r"MP404.*'k' is BIGINT.*\n.*Pass keys of the column's type"):
             ask()

@@ -26,7 +26,8 @@ from hypothesis.stateful import (
 from millpond.contracts.table import TableSpec
 from millpond.errors import ConflictError, ConstraintError
 from millpond.schema import Column, Schema
-from millpond.tables import hashing, heap, memory, sqlite
+from millpond.tables import hashing, heap, memory
+from millpond.tables.sqlite import backend
 from millpond.tables.store import open_store
 
 KEYED = TableSpec(
@@ -184,7 +185,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tx is None and self.model.keyed)
     @rule(data=st.data())
     def conflict(self, data: st.DataObject) -> None:
-        """Two transactions change one row: the first wins, the second is told and changes nothing."""
+        """Two transactions change one row: the first wins, the second raises and changes nothing."""
         key = data.draw(st.sampled_from(sorted(self.model.keyed)))
         late = self.store.begin()
         late.table("keyed").upsert(as_rows([(key, 100)]))
@@ -295,7 +296,7 @@ def test_a_store_equals_its_model(monkeypatch: pytest.MonkeyPatch, hash_bits: in
 
 
 def test_a_store_over_two_backends_equals_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "_DEAD_MIN", 8)
+    monkeypatch.setattr(backend, "_DEAD_MIN", 8)
     run_state_machine_as_test(
         SqliteMachine,
         settings=settings(

@@ -30,7 +30,11 @@ def clock() -> Clock:
 def make(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Any]:
     """Makes a table of a backend behind a cache, with rows 1 to 9."""
     store = open_store(tmp_path / "tables", clock=clock)
-    kept = {"sqlite": {"path": str(tmp_path / "t.db")}, "spilled": {"spill": True, "max_memory": 1}, "memory": {}}
+    kept: dict[str, dict[str, Any]] = {
+        "sqlite": {"path": str(tmp_path / "t.db")},
+        "spilled": {"spill": True, "max_memory": 1},
+        "memory": {},
+    }
     backend = "sqlite" if request.param == "sqlite" else "memory"
 
     def made(**values: Any) -> tuple[TableStore, Table]:

@@ -58,8 +58,8 @@ def test_commits_before_the_damage_are_kept(folder: Path, share: float) -> None:
     flip(log, int(log.stat().st_size * share))
     with pytest.raises(MillpondError, match="MP804"):
         open_store(folder)
-    told = " ".join(repair(folder))
-    assert "are lost" in told
+    problems_found = " ".join(repair(folder))
+    assert "are lost" in problems_found
     store = open_store(folder)
     kept = store.table("keyed").values("k")
     assert kept == list(range(len(kept)))
@@ -74,9 +74,9 @@ def test_a_lost_table_is_empty_and_the_others_are_whole(folder: Path) -> None:
     flip(next(folder.glob("table-000002*")), 100)
     with pytest.raises(MillpondError, match="MP804"):
         open_store(folder)
-    told = " ".join(repair(folder))
-    assert "rows of table 'plain' are lost" in told
-    assert "keyed" not in told
+    problems_found = " ".join(repair(folder))
+    assert "rows of table 'plain' are lost" in problems_found
+    assert "keyed" not in problems_found
     store = open_store(folder)
     assert store.table("keyed").values("k") == list(range(COMMITS))
     assert store.table("plain").values("n") == []

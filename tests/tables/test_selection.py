@@ -105,7 +105,7 @@ def test_what_arrow_cannot_do_goes_to_the_fallback() -> None:
 
 
 def test_without_a_fallback_it_is_a_coded_error(table: Table) -> None:
-    with pytest.raises(TableError, match=r"MP409.*needs Spark"):
+    with pytest.raises(TableError, match=r"MP409.*requires Spark"):
         table.find("some_function_of_sparks(n) = 1")
 
 

@@ -15,8 +15,8 @@ from millpond.contracts.table import TableSpec
 from millpond.errors import MillpondError
 from millpond.schema import Column, Schema
 from millpond.sql.parser import parse_expression
-from millpond.tables.sqlite_conditions import pushed
-from millpond.tables.sqlite_values import from_sqlite, to_sqlite
+from millpond.tables.pushdown import pushed
+from millpond.tables.sqlite.versions import from_sqlite, to_sqlite
 from millpond.tables.store import TableStore, open_store
 
 SCHEMA = Schema.of(
@@ -160,7 +160,7 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
-    (tmp_path / "rows.db").write_bytes(b"not a database, and long enough to be told from one" * 100)
+    (tmp_path / "rows.db").write_bytes(b"not a database, and long enough not to be taken for one" * 100)
     store = store_in(tmp_path)
     with pytest.raises(MillpondError, match=r"MP804.*rows\.db"):
         store.create(spec(tmp_path))
@@ -187,7 +187,7 @@ def test_a_log_that_refuses_leaves_the_file_as_it_was(tmp_path: Path, monkeypatc
     store.close()
 
 
-def test_a_name_that_sqlite_keeps_for_itself_is_told(tmp_path: Path) -> None:
+def test_a_name_that_sqlite_keeps_for_itself_is_reported(tmp_path: Path) -> None:
     store = open_store(tmp_path / "tables")
     values = {"path": str(tmp_path / "t.db")}
     store.create(TableSpec("sqlite", SCHEMA, "sqlite", values)).insert([{"k": 1}])

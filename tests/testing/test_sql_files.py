@@ -6,24 +6,24 @@ from pathlib import Path
 import pytest
 
 from millpond.testing.documents import Section, read_sections
-from millpond.testing.sql_files import Outcome, json_as_csv, run_section
+from millpond.testing.sql_files import Conditions, Outcome, json_as_csv, run_section
 
 
 @dataclass
 class Scripted:
-    """Writes what it is told to a sink, and remembers what it was asked."""
+    """Writes fixed rows to a sink, and records the apps that it was given."""
 
     exit: int = 0
-    told: str = ""
+    error_output: str = ""
     apps: list[str] = field(default_factory=list)
 
-    def run(self, folder: Path) -> Outcome:
+    def run(self, folder: Path, conditions: Conditions) -> Outcome:
         self.apps.append((folder / "app.sql").read_text("utf-8"))
         (folder / "out").mkdir(exist_ok=True)
         (folder / "out" / "1.jsonl").write_text('{"a": 1.50, "b": null}\n{"a": 2, "b": ""}\n', "utf-8")
-        return Outcome(self.exit, '{"n": "7"}\n', self.told)
+        return Outcome(self.exit, '{"n": "7"}\n', self.error_output)
 
-    def query(self, folder: Path, sql: str) -> list[str]:
+    def query(self, folder: Path, sql: str, conditions: Conditions) -> list[str]:
         return ["a", "1", "2"]
 
 
@@ -80,11 +80,11 @@ n
 )
 def test_anything_else_than_expected_fails_with_its_line(tmp_path: Path, wrong: str) -> None:
     with pytest.raises(AssertionError, match=r"page\.md:5"):
-        run(tmp_path, f"```sql\nSELECT 1\n```\n{wrong}\n", Scripted(told="MP110"))
+        run(tmp_path, f"```sql\nSELECT 1\n```\n{wrong}\n", Scripted(error_output="MP110"))
 
 
 def test_a_run_again_keeps_the_app(tmp_path: Path) -> None:
-    driver = Scripted(exit=1, told="MP501 missing")
+    driver = Scripted(exit=1, error_output="MP501 missing")
     run(tmp_path, "```sql exit=1\nSELECT 1\n```\n```run exit=1\n```\n```says\nMP501\n```\n", driver)
     assert driver.apps == ["SELECT 1\n", "SELECT 1\n"]
 

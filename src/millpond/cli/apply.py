@@ -1,4 +1,4 @@
-"""`millpond apply`: an edited SQL file taken by its running app."""
+"""`millpond apply`: applies an edited SQL file to its running app."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_file(parser)
     add_state(parser)
     add_variables(parser)
-    parser.add_argument("--accept", action="store_true", help="let the file drop what it no longer defines")
+    parser.add_argument("--accept", action="store_true", help="drop tables that the file no longer defines")
     add_timeout(parser)
     add_json(parser)
 
 
 def run(arguments: Arguments) -> int:
-    from millpond.runtime.planning import AppText
+    from millpond.app.planning import AppText
 
     text = AppText.of_file(Path(arguments.file))
     state = find_state(arguments.state, arguments.file)
@@ -43,14 +43,13 @@ def run(arguments: Arguments) -> int:
 
 
 def ask_app(arguments: Arguments, state: Path, what: str, **given: object) -> dict[str, Any]:
-    """Let the app that runs on a state directory do something; MP713 when none runs."""
-    from millpond.runtime.socket import SOCKET_NAME
-    from millpond.runtime.socket_client import ask_to
+    """Send a request to the app that runs on a state directory; MP713 if none runs."""
+    from millpond.serve.client import SOCKET_NAME, Client
 
-    done = ask_to(state / SOCKET_NAME, what, given, parse_duration(arguments.timeout) / 1_000_000)
+    done = Client(state / SOCKET_NAME, parse_duration(arguments.timeout) / 1_000_000).post(f"/api/{what}", given)
     if done is None:
-        hint = "An app that is stopped takes its file, and tries what has failed, when it is started: millpond run FILE"
-        raise RunError("MP713", f"No app runs on {state}.", hint=hint)
+        hint = "A stopped app applies its file, and retries what failed, at its next start: millpond run FILE"
+        raise RunError("MP713", f"No app is running on {state}.", hint=hint)
     return done
 
 
@@ -60,7 +59,7 @@ def flow_lines(states: Mapping[str, str]) -> list[str]:
 
 
 def _changed(changes: Mapping[str, Any]) -> Iterator[str]:
-    """What has become another; hidden tables are not the user's."""
+    """What changed; hidden tables are left out."""
     for table in changes["tables"]:
         if table["change"] != "kept" and not table["hidden"]:
             yield f"table {table['name']}: {table['change']}"
@@ -68,10 +67,10 @@ def _changed(changes: Mapping[str, Any]) -> Iterator[str]:
         if flow["change"] != "kept":
             yield f"flow {flow['name']}: {flow['change']}"
         yield from (f"flow {flow['name']}: the statement in line {line} is new" for line in flow["added"])
-        yield from (f"flow {flow['name']}: {removed} is gone" for removed in flow["removed"])
+        yield from (f"flow {flow['name']}: {removed} was removed" for removed in flow["removed"])
     for shot in changes["one_shots"]:
         if not shot["has_run"]:
             yield f"line {shot['line']}: {shot['kind'].upper()} was run"
 
 
-COMMAND = Command("apply", "Let a running app take its edited SQL file.", configure, run)
+COMMAND = Command("apply", "Apply an edited SQL file to its running app.", configure, run)

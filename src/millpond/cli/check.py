@@ -1,4 +1,4 @@
-"""`millpond check`: parse, bind, validate and warn, without Spark."""
+"""`millpond check`: reports every problem of a SQL file without starting Spark."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.cli.command import Arguments, Command, add_file, add_json, add_variables
-from millpond.cli.messages import counted, print_problems
+from millpond.cli.output import counted, print_problems
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millpond.app.added_statements import Added
     from millpond.plan.model import Plan
 
 
@@ -30,13 +33,13 @@ def run(arguments: Arguments) -> int:
     return 2 if plan.errors else 0
 
 
-def plan_of(arguments: Arguments) -> Plan:
-    """The plan of the file on the command line, problems and all."""
-    # Only here, because the parser is much heavier than `--help` and `version` should be.
-    from millpond.runtime.planning import plan_file
+def plan_of(arguments: Arguments, added: Sequence[Added] = ()) -> Plan:
+    """The plan of the file on the command line, including its problems, with statements that were added to it."""
+    # Imported here, because `--help` and `version` should not have to load the parser.
+    from millpond.app.planning import plan_file
 
     variables = dict(arguments.variables)
-    return plan_file(Path(arguments.file), variables=variables, settings={}, environment=os.environ)
+    return plan_file(Path(arguments.file), variables=variables, settings={}, environment=os.environ, added=added)
 
 
 def summary(plan: Plan) -> str:
@@ -53,7 +56,7 @@ def summary(plan: Plan) -> str:
     return "fine; " + ", ".join(parts)
 
 
-# Kinds of tables that the file itself does not name.
+# Kinds of tables that are not declared in the file.
 _UNNAMED = ("hidden", "system")
 
 COMMAND = Command("check", "Find every mistake in a SQL file without running it.", configure, run)

@@ -1,4 +1,4 @@
-"""What a command is, and the arguments that several commands share."""
+"""`Command`, the declaration of a subcommand, and the arguments that several of them share."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from millpond.errors import OptionError
-from millpond.suggest import did_you_mean
+from millpond.errors import OptionError, did_you_mean
 
 Arguments = argparse.Namespace
 
 
 @dataclass(frozen=True)
 class Command:
-    """A word after `millpond`: `configure` declares its arguments, `run` does the work and returns the exit code."""
+    """A subcommand of `millpond`: `configure` declares its arguments, `run` does the work and returns the exit code."""
 
     name: str
     summary: str
@@ -24,16 +23,16 @@ class Command:
 
 
 class Parser(argparse.ArgumentParser):
-    """Reads the arguments of one command; a wrong one is MP310 instead of argparse's usage text."""
+    """The argument parser of one command, which raises MP310 instead of printing argparse's usage text."""
 
     def __init__(self, command: Command) -> None:
-        # No abbreviations: `--stat` is a typing error with a suggestion, not silently `--state`.
+        # No abbreviations: `--stat` is a mistake with a suggestion, not silently `--state`.
         super().__init__(prog=f"millpond {command.name}", description=command.summary, allow_abbrev=False)
         command.configure(self)
-        self.add_argument("--debug", action="store_true", help="show stack traces and what Spark itself logs")
+        self.add_argument("--debug", action="store_true", help="show stack traces and Spark's own log")
 
     def read(self, words: Sequence[str]) -> Arguments:
-        """The arguments, or OptionError MP310 with the nearest flag."""
+        """The parsed arguments; OptionError MP310 with the most similar flag if one is unknown."""
         arguments, unknown = self.parse_known_args(words)
         if unknown:
             flags = [flag for action in self._actions for flag in action.option_strings]
@@ -61,7 +60,7 @@ def add_variables(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         type=_variable,
-        help="the value of ${NAME} in the SQL, before the environment's; may be given several times",
+        help="the value of ${NAME} in the SQL, overriding the environment; may be repeated",
     )
 
 
@@ -72,7 +71,7 @@ def add_state(parser: argparse.ArgumentParser) -> None:
 
 
 def add_app(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--app", metavar="FILE", help="the app's SQL file; its state directory is found by it")
+    parser.add_argument("--app", metavar="FILE", help="the app's SQL file, which determines its state directory")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +83,7 @@ def add_timeout(parser: argparse.ArgumentParser) -> None:
         "--timeout",
         metavar="TIME",
         default="10s",
-        help="how long to wait for a sign of life of a running app; a query that it works on may take longer (10s)",
+        help="how long to wait for a running app to respond; the query itself may take longer (10s)",
     )
 
 

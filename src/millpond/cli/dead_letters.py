@@ -1,4 +1,4 @@
-"""`millpond dead-letters`: how many records stepped aside, from where and why; and `replay`, which sends them again."""
+"""`millpond dead-letters`: counts dead letters by source, flow and code; `replay` sends them through the app again."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from millpond.cli.command import Arguments, Command, add_state, add_timeout, add_variables
-from millpond.cli.messages import counted
-from millpond.cli.query import answer, find_state
-from millpond.cli.results import FORMATS, Form, write_result
+from millpond.cli.output import counted
+from millpond.cli.query import FORMATS, Form, answer, find_state, write_result
 from millpond.errors import OptionError
 from millpond.units import parse_duration
 
@@ -24,18 +23,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "words",
         nargs="*",
         metavar="[replay] [FILE]",
-        help="replay: send the records through the statements that refused them; FILE: the app's SQL file",
+        help="replay: send the records again through the statements that rejected them; FILE: the app's SQL file",
     )
-    parser.add_argument("--where", metavar="CONDITION", help="which of them, such as \"code = 'MP504'\"")
+    parser.add_argument("--where", metavar="CONDITION", help="only these dead letters, such as \"code = 'MP504'\"")
     parser.add_argument(
         "--repair",
         metavar="EXPRESSION",
-        help="what raw should have been, such as \"replace(CAST(raw AS STRING), 'many', '5')\"; only with replay",
+        help="the corrected value of raw, such as \"replace(CAST(raw AS STRING), 'many', '5')\"; only with replay",
     )
     add_state(parser)
     add_variables(parser)
     add_timeout(parser)
-    parser.add_argument("--format", choices=FORMATS, default="table", help="how counts are written (table)")
+    parser.add_argument("--format", choices=FORMATS, default="table", help="the output format of the counts (table)")
 
 
 def run(arguments: Arguments) -> int:
@@ -48,7 +47,7 @@ def run(arguments: Arguments) -> int:
     if replays:
         return _replay(arguments)
     if arguments.repair is not None:
-        raise OptionError("MP310", "--repair is for replay.", hint="Write: millpond dead-letters replay FILE ...")
+        raise OptionError("MP310", "--repair is only for replay.", hint="Write: millpond dead-letters replay FILE ...")
     letters = f"SELECT source, flow, statement, line, code, at FROM dead_letters{_condition(arguments.where)}"
     state, silence_s = find_state(arguments.state, arguments.file), _silence_s(arguments)
     write_result(_counts(answer(letters, state, silence_s=silence_s)), Form(arguments.format))
@@ -72,24 +71,23 @@ def _counts(letters: pa.Table) -> pa.Table:
 
 
 def _replay(arguments: Arguments) -> int:
-    from millpond.runtime.socket import SOCKET_NAME
-    from millpond.runtime.socket_client import ask_replay
+    from millpond.serve.client import SOCKET_NAME, Client
 
-    state = find_state(arguments.state, arguments.file)
-    found = ask_replay(state / SOCKET_NAME, arguments.where, arguments.repair, _silence_s(arguments))
+    client = Client(find_state(arguments.state, arguments.file) / SOCKET_NAME, _silence_s(arguments))
+    found = client.post("/api/dead-letters/replay", {"where": arguments.where, "repair": arguments.repair})
     if found is None:
         found = _replay_stopped(arguments)
-    told = f"{counted(found['sent'], 'record')} sent again, {found['refused']} refused again"
-    print(f"{told}, {found['left']} left: they cannot be sent." if found["left"] else f"{told}.")
+    summary = f"{counted(found['sent'], 'record')} replayed, {found['refused']} rejected again"
+    print(f"{summary}, {found['left']} left because they cannot be replayed." if found["left"] else f"{summary}.")
     return 0
 
 
 def _replay_stopped(arguments: Arguments) -> dict[str, int]:
-    """The app is opened for this alone; its flows are not started."""
+    """Open the stopped app for the replay only; its flows are not started."""
     if arguments.file is None:
-        hint = "Name its SQL file: millpond dead-letters replay FILE"
-        raise OptionError("MP310", "The app is not running, and its file says which statements there are.", hint=hint)
-    from millpond.runtime.app import App
+        hint = "Add the app's SQL file: millpond dead-letters replay FILE"
+        raise OptionError("MP310", "The app is not running, so its SQL file is required.", hint=hint)
+    from millpond.app.app import App
 
     app = App(arguments.file, state=arguments.state, variables=dict(arguments.variables))
     try:
@@ -99,4 +97,4 @@ def _replay_stopped(arguments: Arguments) -> dict[str, int]:
     return {"sent": found.sent, "refused": found.refused, "left": found.left}
 
 
-COMMAND = Command("dead-letters", "Count the records that stepped aside, or send them again.", configure, run)
+COMMAND = Command("dead-letters", "Count the records that were rejected, or replay them.", configure, run)

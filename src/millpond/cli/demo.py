@@ -1,4 +1,4 @@
-"""`millpond demo`: the trading example for about half a minute, then what was computed and how to go on."""
+"""`millpond demo`: runs the trading example for about half a minute, then shows results and next steps."""
 
 from __future__ import annotations
 
@@ -12,19 +12,25 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+import millpond
 from millpond.cli.command import Arguments, Command
-from millpond.cli.demo_files import folder
-from millpond.cli.messages import print_errors
-from millpond.cli.running import Ended, leave_at_once, watch
-from millpond.cli.stopper import Stopper
+from millpond.cli.output import print_errors
+from millpond.cli.running import Ended, Stopper, leave_at_once, watch
 from millpond.cli.views import View, open_view
 
 if TYPE_CHECKING:
-    from millpond.runtime.app import App
+    from millpond.app.app import App
+
+
+def folder() -> Path:
+    """The folder of trading.sql and its CSV files; it may not be writable, so run it with a state and OUT elsewhere."""
+    # In the source tree this is a link to the top-level examples/; a wheel contains the files themselves.
+    return Path(millpond.__file__).resolve().parent / "examples" / "trading"
+
 
 LOOK_INTERVAL_S = 0.25
 
-# What the summary shows: a heading and the query below it.
+# The sections of the summary: a heading and the query whose rows are shown.
 QUESTIONS = (
     ("Last prices", "SELECT symbol, price, quoted_at FROM market_data ORDER BY symbol LIMIT 4"),
     ("Largest gains", "SELECT user_id, symbol, size, price, profit FROM profit ORDER BY profit DESC LIMIT 5"),
@@ -34,7 +40,7 @@ QUESTIONS = (
 
 @dataclass(frozen=True)
 class Show:
-    """How much is shown: trades and quotes, each at a rate per second, and when to end in any case."""
+    """The size of the demo: numbers of trades and quotes, their rates per second, and a time limit."""
 
     trades: int = 60_000
     trades_per_s: int = 2_000
@@ -63,7 +69,7 @@ def run(arguments: Arguments) -> int:
             ended, summary = play(Show(), Path(scratch), stopper)
         except KeyboardInterrupt:
             leave_at_once(stopper.exit_code)
-    print_errors(ended.failures, json=False, debug=arguments.debug, told=ended.told)
+    print_errors(ended.failures, json=False, debug=arguments.debug, reported=ended.reported)
     print(*summary, sep="\n")
     if stopper.received is signal.SIGINT:
         return 130
@@ -72,14 +78,14 @@ def run(arguments: Arguments) -> int:
 
 def play(show: Show, scratch: Path, stopper: Stopper) -> tuple[Ended, list[str]]:
     """Run the example until its last row or the first signal; returns how it ended and the lines of the summary."""
-    # Spark and all that comes with it.
-    from millpond.runtime.app import App
+    # Imported here, because it loads Spark.
+    from millpond.app.app import App
 
     out = scratch / "out"
     summary: list[str] = []
     enough = threading.Event()
     view = open_view(json=False)
-    view.say(f"The trading example: {show.trades:,} trades and {show.quotes:,} quotes; Ctrl-C ends it early.")
+    view.announce(f"The trading example: {show.trades:,} trades and {show.quotes:,} quotes; Ctrl-C ends it early.")
     app = App(folder() / "trading.sql", state=scratch / "state", variables=show.variables(out), output=view.rows)
     stopper.on_first(lambda: _end_early(view, enough))
 
@@ -92,12 +98,12 @@ def play(show: Show, scratch: Path, stopper: Stopper) -> tuple[Ended, list[str]]
 
 
 def _end_early(view: View, enough: threading.Event) -> None:
-    view.say("Ending early; once more to stop at once.")
+    view.announce("Ending early; press Ctrl-C again to stop at once.")
     enough.set()
 
 
 def _wait_for_rows(app: App, show: Show, enough: threading.Event) -> None:
-    """Until the flows have taken every row, something failed, time is up, or somebody has seen enough."""
+    """Wait until the flows have processed every row, something failed, the time is over, or the user stops the demo."""
     until = time.monotonic() + show.seconds_max
     while not enough.wait(LOOK_INTERVAL_S) and time.monotonic() < until and not app.failures:
         if sum(flow.rows for flow in app.progress().flows) >= show.rows:
@@ -124,7 +130,7 @@ def _lines_in(sink: Path) -> int:
 def _how_to_go_on() -> tuple[str, ...]:
     here = Path(folder())
     return (
-        "All of it is one SQL file that you can copy and change:",
+        "The whole app is one SQL file, which you can copy and change:",
         f"  cp -r {here} my-app",
         "  millpond explain my-app/trading.sql",
         "  millpond run my-app/trading.sql",

@@ -1,4 +1,4 @@
-"""`millpond doctor`: what this machine has and lacks, whether a state is sound, and the command that helps."""
+"""`millpond doctor`: checks this machine and state directories, and shows the command that fixes each problem."""
 
 from __future__ import annotations
 
@@ -9,33 +9,55 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from millpond.cli.command import Arguments, Command, add_json
+from millpond.cli.command import Arguments, Command, add_json, add_variables
 from millpond.cli.health import CHECKS, DAMAGED, MISSING, OK, WARN, Finding, Machine
-from millpond.errors import StateError
-from millpond.runtime.keeping.state import STORE, open_existing
-from millpond.runtime.spark.jars import install_connector
+from millpond.engine.spark.class_archive import install_archive
+from millpond.engine.spark.java import CLASSES, find_java, install_connector, spark_jars
+from millpond.engine.state_directory import STORE, open_existing
+from millpond.errors import InputError, StateError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--install", metavar="NAME", help="fetch what a connector needs, such as kafka")
-    parser.add_argument("--repair", action="store_true", help="keep what is sound of damaged state directories")
-    parser.add_argument("--state", metavar="DIR", help="the one to examine, or to repair (all those in ./.millpond)")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="list what this app has made on database servers")
+    parser.add_argument("--drop-slots", action="store_true", help="drop the replication slots and publications of FILE")
+    add_variables(parser)
+    parser.add_argument(
+        "--install",
+        metavar="NAME",
+        help="kafka: download what the connector requires; classes: an archive that lets Spark start faster",
+    )
+    parser.add_argument(
+        "--repair", action="store_true", help="repair damaged state directories, keeping what is undamaged"
+    )
+    parser.add_argument("--state", metavar="DIR", help="the state directory to check or repair (all in ./.millpond)")
     add_json(parser)
 
 
 def run(arguments: Arguments) -> int:
     if arguments.install:
-        jars = install_connector(arguments.install, os.environ)
-        print(*(f"installed  {jar}" for jar in jars), sep="\n")
+        print(*(f"installed  {file}" for file in _installed(arguments.install)), sep="\n")
         return 0
     if arguments.repair:
         print(*_repaired(arguments.state), sep="\n")
         return 0
+    if arguments.file:
+        from millpond.cli.server_objects import server_objects
+
+        return _show(list(server_objects(arguments)), arguments, lambda findings: "")
+    if arguments.drop_slots:
+        hint = "Name the SQL file of the app: millpond doctor app.sql --drop-slots"
+        raise InputError("MP310", "--drop-slots requires a file.", hint=hint)
     if arguments.state:
         return _show(list(_examined(Path(arguments.state))), arguments, _verdict_on_state)
     machine = Machine(os.environ, Path.cwd())
     findings = [finding for check in CHECKS for finding in check(machine)]
     return _show(findings, arguments, _verdict)
+
+
+def _installed(name: str) -> list[Path]:
+    if name == CLASSES:
+        return [install_archive(find_java(), spark_jars(), os.environ)]
+    return install_connector(name, os.environ)
 
 
 def _show(findings: list[Finding], arguments: Arguments, verdict: Callable[[list[Finding]], str]) -> int:
@@ -44,7 +66,7 @@ def _show(findings: list[Finding], arguments: Arguments, verdict: Callable[[list
 
 
 def _repaired(state: str | None) -> Iterator[str]:
-    """What was done to each state directory, a line each; MP807 when there is none."""
+    """Repair each state directory and describe what was done, line by line; MP807 if there is none."""
     folders = [Path(state)] if state else sorted(path for path in Path(".millpond").glob("*") if path.is_dir())
     stores = [folder / STORE for folder in folders if (folder / STORE).is_dir()]
     if not stores:
@@ -52,27 +74,25 @@ def _repaired(state: str | None) -> Iterator[str]:
         raise StateError(
             "MP807", f"There is no state in {where}.", hint="Name it: millpond doctor --repair --state DIR"
         )
-    # Tables bring numpy and Arrow's kernels with them, and every other command would wait for these.
+    # Imported here, because tables load numpy and Arrow's kernels, which other commands do not need.
     from millpond.cli.state_health import mended
-    from millpond.tables.damage import values_of
-    from millpond.tables.repair import repair
+    from millpond.tables.repair import repair, values_of
 
     for store in stores:
-        told = [*repair(store), *mended(store.parent, values_of(store))]
-        yield from (f"{store.parent}  {line}" for line in told or ["Sound; nothing was changed."])
+        done = [*repair(store), *mended(store.parent, values_of(store))]
+        yield from (f"{store.parent}  {line}" for line in done or ["Not damaged; nothing was changed."])
 
 
 def _examined(folder: Path) -> Iterator[Finding]:
-    """Whether a state directory is sound, a finding for each damage; nothing is changed. MP801 while an app holds it,
-    MP807 when there is none."""
+    """Check a state directory, with a finding for each damage; nothing is changed. MP801 while an app uses it, MP807 if
+    there is none."""
     from millpond.cli.state_health import damage_beside_tables
-    from millpond.tables.damage import values_of
-    from millpond.tables.repair import inspect
+    from millpond.tables.repair import inspect, values_of
 
     held = None
     try:
         held = open_existing(folder)
-        opens, told = inspect(held.store) if held.store.is_dir() else (True, [])
+        opens, damage = inspect(held.store) if held.store.is_dir() else (True, [])
         beside = list(damage_beside_tables(held.path, values_of(held.store)))
     except StateError as error:
         if error.code not in ("MP803", "MP804"):
@@ -83,10 +103,10 @@ def _examined(folder: Path) -> Iterator[Finding]:
         if held is not None:
             held.close()
     command = f"millpond doctor --repair --state {folder}"
-    if not told and not beside:
-        yield Finding("state", OK, f"{folder} is sound")
+    if not damage and not beside:
+        yield Finding("state", OK, f"{folder} is not damaged")
     yield from beside
-    yield from (Finding("state", WARN if opens else DAMAGED, line, "" if opens else command) for line in told)
+    yield from (Finding("state", WARN if opens else DAMAGED, line, "" if opens else command) for line in damage)
 
 
 def _lines(findings: list[Finding]) -> list[str]:
@@ -103,18 +123,20 @@ def _verdict(findings: list[Finding]) -> str:
     missing = [finding.name for finding in findings if finding.state == MISSING]
     warned = [finding.name for finding in findings if finding.state not in (OK, MISSING)]
     if missing:
-        return f"Missing: {', '.join(missing)}. Millpond cannot run until that is there."
-    return f"Millpond can run here; look at: {', '.join(warned)}." if warned else "Millpond can run here."
+        return f"Missing: {', '.join(missing)}. Millpond cannot run without it."
+    return f"Millpond can run here, with warnings: {', '.join(warned)}." if warned else "Millpond can run here."
 
 
 def _verdict_on_state(findings: list[Finding]) -> str:
     if any(finding.state == DAMAGED for finding in findings):
         return "The state is damaged; nothing was changed."
-    return "The state is sound." if all(finding.state == OK for finding in findings) else "The state can be used."
+    return "The state is not damaged." if all(finding.state == OK for finding in findings) else "The state can be used."
 
 
 def _json_line(finding: Finding) -> str:
     return json.dumps(asdict(finding), ensure_ascii=False)
 
 
-COMMAND = Command("doctor", "Say what this machine has and lacks, and how to get it.", configure, run)
+COMMAND = Command(
+    "doctor", "Check this machine and its state directories, and show how to fix problems.", configure, run
+)

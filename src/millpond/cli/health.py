@@ -1,4 +1,4 @@
-"""What Millpond needs of a machine, one check per thing; each tells what it found and the command that brings it."""
+"""The checks of `millpond doctor`: each reports what it found and the command that installs what is missing."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from millpond.runtime.spark.jars import jars_folder
-from millpond.runtime.spark.java import JAVA_MIN, find_java, java_version
+from millpond.engine.spark.java import JAVA_MIN, find_java, jars_folder, java_version
 
-# A missing thing stops Millpond, a warning does not; a state can be damaged.
+# MISSING prevents Millpond from running, WARN does not; DAMAGED is for state directories.
 OK, WARN, MISSING, DAMAGED = "ok", "warn", "missing", "damaged"
 
 PYTHON_MIN = (3, 11)
 MEMORY_MIN_BYTES = 2 * 1024**3
 DISK_MIN_BYTES = 1024**3
-# Before this Millpond did not exist: a clock that says so is wrong, and so would be every time in a table.
+# A clock before this date, when Millpond did not exist, is wrong, and so would be every timestamp in a table.
 CLOCK_MIN_YEAR = 2026
 SCALA = "2.13"
-NEEDED = ("pyspark", "pyarrow", "numpy", "polars", "sqlglot", "rich")
+NEEDED = ("pyspark", "pyarrow", "numpy", "sqlglot", "rich")
 JAVA_INSTALLERS = {
     "apt-get": f"apt-get install -y openjdk-{JAVA_MIN}-jre-headless",
     "dnf": f"dnf install -y java-{JAVA_MIN}-openjdk-headless",
@@ -39,7 +38,7 @@ JAVA_INSTALLERS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report; `command` brings what is missing."""
+    """One line of the report; `command` fixes the problem."""
 
     name: str
     state: str
@@ -49,7 +48,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Machine:
-    """What is looked at: the environment, and the folder in which apps and their state would lie."""
+    """What is checked: the environment, and the folder of apps and their state."""
 
     environment: Mapping[str, str]
     folder: Path
@@ -58,7 +57,7 @@ class Machine:
 def python(machine: Machine) -> Iterator[Finding]:
     fits = sys.version_info[:2] >= PYTHON_MIN
     wanted = ".".join(map(str, PYTHON_MIN))
-    command = "" if fits else f"install Python {wanted} or newer and make the environment again"
+    command = "" if fits else f"install Python {wanted} or newer and recreate the environment"
     yield Finding("Python", OK if fits else MISSING, f"{platform.python_version()} at {sys.executable}", command)
 
 
@@ -66,17 +65,17 @@ def java(machine: Machine) -> Iterator[Finding]:
     found = find_java(machine.environment)
     home = machine.environment.get("JAVA_HOME")
     if found is None and home:
-        yield Finding("Java", MISSING, f"JAVA_HOME is {home}, and there is no bin/java in it", "unset JAVA_HOME")
+        yield Finding("Java", MISSING, f"JAVA_HOME is {home}, which has no bin/java", "unset JAVA_HOME")
         return
     if found is None:
-        yield Finding("Java", MISSING, f"not found; Spark needs {JAVA_MIN} or newer", _install_java())
+        yield Finding("Java", MISSING, f"not found; Spark requires {JAVA_MIN} or newer", _install_java())
         return
     version = java_version(found)
     if version is None:
-        yield Finding("Java", WARN, f"{found} does not tell its version; Spark needs {JAVA_MIN} or newer")
+        yield Finding("Java", WARN, f"{found} does not report its version; Spark requires {JAVA_MIN} or newer")
     elif version < JAVA_MIN:
-        detail = f"{version} at {found}; Spark needs {JAVA_MIN} or newer"
-        yield Finding("Java", MISSING, detail, f"{_install_java()}, and point JAVA_HOME to it")
+        detail = f"{version} at {found}; Spark requires {JAVA_MIN} or newer"
+        yield Finding("Java", MISSING, detail, f"{_install_java()}, and set JAVA_HOME to it")
     else:
         yield Finding("Java", OK, f"{version} at {found}{'' if home else ' (JAVA_HOME is not set, which is fine)'}")
 
@@ -97,26 +96,26 @@ def packages(machine: Machine) -> Iterator[Finding]:
 def cores(machine: Machine) -> Iterator[Finding]:
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     detail = f"{count} for this process"
-    yield Finding("cores", OK if count > 1 else WARN, detail if count > 1 else f"{detail}; two or more are better")
+    yield Finding("cores", OK if count > 1 else WARN, detail if count > 1 else f"{detail}; two or more are recommended")
 
 
 def memory(machine: Machine) -> Iterator[Finding]:
     available = _memory_bytes()
     if available is None:
-        yield Finding("memory", WARN, "cannot be told on this system")
+        yield Finding("memory", WARN, "cannot be determined on this system")
         return
     enough = available >= MEMORY_MIN_BYTES
     detail = f"{_gigabytes(available)} available"
-    yield Finding("memory", OK if enough else WARN, detail if enough else f"{detail}; Spark wants 2 GB or more")
+    yield Finding("memory", OK if enough else WARN, detail if enough else f"{detail}; Spark requires 2 GB or more")
 
 
 def _memory_bytes() -> int | None:
-    """What the kernel says is available, or the container's limit when that is less."""
+    """The available memory according to the kernel, or the container's limit if that is less."""
     try:
-        told = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text("ascii"), re.MULTILINE)
+        found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text("ascii"), re.MULTILINE)
     except OSError:
-        told = None
-    kernel = int(told[1]) * 1024 if told else _pages_bytes()
+        found = None
+    kernel = int(found[1]) * 1024 if found else _pages_bytes()
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text("ascii").strip()
     except OSError:
@@ -137,26 +136,26 @@ def disk(machine: Machine) -> Iterator[Finding]:
     free = shutil.disk_usage(machine.folder).free
     enough = free >= DISK_MIN_BYTES
     detail = f"{_gigabytes(free)} free for state in {machine.folder}"
-    command = "" if enough else "make room, or keep state elsewhere with --state DIR"
+    command = "" if enough else "free some space, or use another folder with --state DIR"
     yield Finding("disk", OK if enough else WARN, detail, command)
 
 
 def folders(machine: Machine) -> Iterator[Finding]:
-    """The temporary folder, which Spark needs, and this one, where state would lie."""
+    """The temporary folder, which Spark requires, and the current folder, where state is stored by default."""
     yield _writable("temporary folder", Path(tempfile.gettempdir()), MISSING, "export TMPDIR=DIR with a folder you own")
-    yield _writable("this folder", machine.folder, WARN, "keep state elsewhere with --state DIR")
+    yield _writable("this folder", machine.folder, WARN, "use another folder with --state DIR")
 
 
 def _writable(name: str, folder: Path, otherwise: str, command: str) -> Finding:
     try:
         with tempfile.TemporaryFile(dir=folder):
-            return Finding(name, OK, f"{folder} can be written")
+            return Finding(name, OK, f"{folder} is writable")
     except OSError as error:
-        return Finding(name, otherwise, f"{folder} cannot be written: {error.strerror}", command)
+        return Finding(name, otherwise, f"{folder} is not writable: {error.strerror}", command)
 
 
 def host_name(machine: Machine) -> Iterator[Finding]:
-    """Spark looks up the machine's own name when it starts, and fails if nobody knows it."""
+    """Spark resolves the machine's own name when it starts, and fails if that is not possible."""
     name = socket.gethostname()
     if address := machine.environment.get("SPARK_LOCAL_IP"):
         yield Finding("host name", OK, f"SPARK_LOCAL_IP is {address}")
@@ -179,7 +178,7 @@ def kafka(machine: Machine) -> Iterator[Finding]:
     if jar is not None:
         yield Finding("kafka jars", OK, str(jar))
         return
-    yield Finding("kafka jars", WARN, "not here; only kafka:// needs them", "millpond doctor --install kafka")
+    yield Finding("kafka jars", WARN, "not installed; only kafka:// requires them", "millpond doctor --install kafka")
 
 
 def _kafka_jar(environment: Mapping[str, str]) -> Path | None:
@@ -198,5 +197,5 @@ def _gigabytes(count: int) -> str:
 
 Check = Callable[[Machine], Iterator[Finding]]
 
-# In the order in which they are printed: what everything needs comes first.
+# In the order in which they are printed: what everything depends on comes first.
 CHECKS: tuple[Check, ...] = (python, java, packages, cores, memory, disk, folders, host_name, clock, kafka)

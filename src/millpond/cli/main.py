@@ -1,26 +1,42 @@
-"""The command `millpond`: finds the command, runs it, and turns what went wrong into a message and an exit code."""
+"""The command `millpond`: finds the subcommand, runs it, and turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 
-from millpond.cli import apply, check, dead_letters, demo, doctor, explain, query, restart, run, version
+from millpond.cli import (
+    apply,
+    check,
+    dead_letters,
+    demo,
+    doctor,
+    explain,
+    init,
+    query,
+    restart,
+    run,
+    shell,
+    test,
+    version,
+)
 from millpond.cli.command import Command, Parser
-from millpond.cli.messages import print_errors
-from millpond.cli.streams import discard_output, keep_for_good, standard_streams, unwritable
-from millpond.errors import MillpondError, OptionError
-from millpond.suggest import did_you_mean
+from millpond.cli.output import discard_output, keep_for_good, print_errors, standard_streams, unwritable
+from millpond.errors import MillpondError, OptionError, did_you_mean
 
 # In the order in which `millpond --help` shows them.
 COMMANDS: tuple[Command, ...] = (
+    init.COMMAND,
     run.COMMAND,
     check.COMMAND,
     explain.COMMAND,
     query.COMMAND,
+    shell.COMMAND,
     apply.COMMAND,
     restart.COMMAND,
+    test.COMMAND,
     demo.COMMAND,
     doctor.COMMAND,
     dead_letters.COMMAND,
@@ -31,9 +47,9 @@ FINE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; never raises, never shows a stack trace unless `--debug` is given."""
+    """Run one command and return its exit code; never raises, and shows a stack trace only with `--debug`."""
     given = list(sys.argv[1:] if words is None else words)
-    streams = standard_streams(json="--json" in given)
+    streams = standard_streams(json=_reports_json(given))
     if words is not None:
         with streams:
             return _ended(given)
@@ -42,20 +58,25 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _ended(words: list[str]) -> int:
-    """The exit code of a command, after what went wrong in it was printed."""
+    """Run a command, print its errors, and return its exit code."""
     try:
         return _run(words)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader, `head` perhaps, has had enough.
+        # The reader of the pipe, such as `head`, has closed it.
         discard_output()
         return FINE
     except Exception as error:
         found = (unwritable(error) if isinstance(error, OSError) else None) or error
         debug = "--debug" in words or os.environ.get("MILLPOND_DEBUG", "").lower() in ("1", "true", "yes", "on")
-        print_errors([found], json="--json" in words, debug=debug)
+        print_errors([found], json=_reports_json(words), debug=debug)
         return found.exit_code if isinstance(found, MillpondError) else FAILED
+
+
+def _reports_json(words: Sequence[str]) -> bool:
+    """Whether standard error is JSON."""
+    return "--json" in words or "--log-format=json" in words or ("--log-format", "json") in pairwise(words)
 
 
 def _run(words: list[str]) -> int:
@@ -87,7 +108,7 @@ def _overview() -> str:
             "",
             *lines,
             "",
-            "What a command takes: millpond COMMAND --help",
+            "Options of a command: millpond COMMAND --help",
         ]
     )
 

@@ -1,4 +1,4 @@
-"""`millpond restart`: one failed flow of a running app again."""
+"""`millpond restart`: restarts a failed flow of a running app."""
 
 from __future__ import annotations
 

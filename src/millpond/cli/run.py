@@ -1,53 +1,65 @@
-"""`millpond run`: an app until it is stopped, or once over what is there."""
+"""`millpond run`: runs an app until it is stopped, or once over the available data."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 from typing import TYPE_CHECKING
 
 from millpond.cli.command import Arguments, Command, add_file, add_json, add_state, add_variables
-from millpond.cli.messages import print_errors
-from millpond.cli.running import Ended, leave_at_once, watch
-from millpond.cli.stopper import Stopper
+from millpond.cli.output import print_errors
+from millpond.cli.running import Ended, Stopper, leave_at_once, watch
 from millpond.cli.views import View, open_view
-from millpond.errors import Problem, Severity
 
 if TYPE_CHECKING:
-    from millpond.runtime.app import App
+    from millpond.app.app import App
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_file(parser)
-    parser.add_argument("--once", action="store_true", help="take what is there, finish, exit")
+    parser.add_argument("--once", action="store_true", help="process the available data, then exit")
     add_state(parser)
     add_variables(parser)
     parser.add_argument("--master", metavar="URL", help="the Spark master (local[*])")
+    parser.add_argument("--storage", metavar="FOLDER", help="a folder that the executors of a cluster share")
     page = parser.add_mutually_exclusive_group()
-    page.add_argument("--http", metavar="HOST:PORT", help="where the dashboard listens (comes later)")
-    page.add_argument("--no-http", action="store_true", help="no dashboard")
+    page.add_argument(
+        "--http", metavar="HOST:PORT", help="where the page and the HTTP API listen (the first free port from 8080)"
+    )
+    page.add_argument("--no-http", action="store_true", help="no page and no HTTP API")
+    parser.add_argument("--http-token", metavar="TOKEN", help="the token that HTTP requests need (MILLPOND_HTTP_TOKEN)")
+    parser.add_argument("--http-write", action="store_true", help="let tables be changed over HTTP")
+    parser.add_argument("--pg", metavar="HOST:PORT", help="where psql and other clients of PostgreSQL connect")
+    parser.add_argument("--pg-write", action="store_true", help="let them change tables")
     add_json(parser)
-    parser.add_argument("--accept", action="store_true", help="let a changed file drop what it no longer defines")
+    parser.add_argument("--quiet", action="store_true", help="show only warnings and failures")
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="json: standard error is a structured log"
+    )
+    parser.add_argument("--accept", action="store_true", help="drop tables that a changed file no longer defines")
 
 
 def run(arguments: Arguments) -> int:
     with Stopper() as stopper:
         try:
-            ended = _run_app(arguments, open_view(json=arguments.json, file=arguments.file), stopper)
+            log = arguments.log_format == "json"
+            view = open_view(json=arguments.json, file=arguments.file, quiet=arguments.quiet, log=log)
+            ended = _run_app(arguments, view, stopper)
         except KeyboardInterrupt:
-            leave_at_once(stopper.exit_code, quiet=arguments.json)
-    print_errors(ended.failures, json=arguments.json, debug=arguments.debug, told=ended.told)
+            leave_at_once(stopper.exit_code, quiet=arguments.json or arguments.quiet or log)
+    print_errors(ended.failures, json=arguments.json or log, debug=arguments.debug, reported=ended.reported)
     if stopper.received is signal.SIGINT:
         return 130
     return 1 if ended.failures else 0
 
 
 def _run_app(arguments: Arguments, view: View, stopper: Stopper) -> Ended:
-    """Run to the end; a file that is wrong is raised before anything starts."""
+    """Run to the end; an invalid file raises before anything starts."""
     app = _open(arguments, view)
-    told = [*([_NO_PAGE] if arguments.http else []), *app.plan.warnings]
-    for problem in dict.fromkeys(told):
-        view.tell(problem)
+    warnings = app.plan.warnings
+    for problem in dict.fromkeys(warnings):
+        view.report(problem)
 
     def work() -> None:
         if arguments.once:
@@ -57,19 +69,24 @@ def _run_app(arguments: Arguments, view: View, stopper: Stopper) -> Ended:
             app.wait()
 
     def stop() -> None:
-        view.say("Stopping when this batch is done; once more to stop at once.")
+        view.announce("Stopping after the current batch; press Ctrl-C again to stop at once.")
         app.request_stop()
 
     stopper.on_first(stop)
-    return watch(app, work, view, stopper, told)
+    return watch(app, work, view, stopper, warnings)
 
 
 def _open(arguments: Arguments, view: View) -> App:
-    # Spark and all that comes with it: only now, after the arguments were found right.
-    from millpond.runtime.app import App
+    # Imported here, after the arguments were checked, because it loads Spark.
+    from millpond.app.app import App
 
     settings = {name: "true" for name in ("json", "debug") if getattr(arguments, name)}
-    settings |= {name: getattr(arguments, name) for name in ("master", "http") if getattr(arguments, name)}
+    settings |= {name: getattr(arguments, name) for name in ("master", "http", "pg") if getattr(arguments, name)}
+    settings |= {"storage": os.path.abspath(arguments.storage)} if arguments.storage else {}
+    settings |= {"http": "off"} if arguments.no_http else {}
+    settings |= {"http.token": arguments.http_token} if arguments.http_token else {}
+    settings |= {"http.write": "true"} if arguments.http_write else {}
+    settings |= {"pg.write": "true"} if arguments.pg_write else {}
     return App(
         arguments.file,
         state=arguments.state,
@@ -77,14 +94,9 @@ def _open(arguments: Arguments, view: View) -> App:
         settings=settings,
         accept=arguments.accept,
         output=view.rows,
+        # A run that processes the existing data and ends needs no page, unless one is requested.
+        http="off" if arguments.once else "auto",
     )
 
 
-_NO_PAGE = Problem(
-    "MP901",
-    "The dashboard comes in a later version.",
-    hint='Ask for tables with: millpond query "SELECT ..."',
-    severity=Severity.WARNING,
-)
-
-COMMAND = Command("run", "Run a SQL file until stopped, or once over what is there.", configure, run)
+COMMAND = Command("run", "Run a SQL file until stopped, or once over the available data.", configure, run)

@@ -1,4 +1,4 @@
-"""Damage in a state directory beside its tables, in identity, journals, feed files and checkpoints; and its repair."""
+"""Damage in the files of a state directory that are not tables: identity, journals, feeds, checkpoints; its repair."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from millpond.cli.health import DAMAGED, WARN, Finding
+from millpond.disk import read_sealed, write_sealed
+from millpond.engine.checkpoint import HINT, OFFSETS, damage_of, unreadable
+from millpond.engine.feeds.feed import damage_in, has_feed
+from millpond.engine.ledger import CHECKPOINT, IDENTITY_ENTRY, FlowEntry, flow_entry_of, flow_key
+from millpond.engine.state_directory import IDENTITY, identity_of
 from millpond.errors import StateError
-from millpond.runtime.flows.checkpoint import OFFSETS, unreadable
-from millpond.runtime.flows.epochs import CHECKPOINT
-from millpond.runtime.flows.resuming import HINT, damage_of
-from millpond.runtime.keeping.ledger import IDENTITY_ENTRY, FlowEntry, flow_entry_of, flow_key
-from millpond.runtime.keeping.state import IDENTITY, identity_of
-from millpond.small_files import read_sealed, write_sealed
-from millpond.sources.feed import damage_in, has_feed
 
 REPAIR = "millpond doctor --repair --state "
 
@@ -38,16 +36,16 @@ def _sealed(file: Path) -> Iterator[Finding]:
 
 
 def _of_checkpoint(state: Path, flow: Path, entry: FlowEntry) -> Iterator[Finding]:
-    """Only a join depends on its checkpoint: that of any other flow is written from the ledger at each start."""
+    """Only a stream join depends on its checkpoint; that of any other flow is written from the ledger at each start."""
     if (flow / "events").exists():
         yield from (_damaged(wrong) for wrong in damage_of(flow / CHECKPOINT, entry, entry.batch))
         return
     begun = None if has_feed(flow / "source") else flow / CHECKPOINT / OFFSETS / str(entry.batch + 1)
     for file in sorted(found for folder in flow.glob(f"{CHECKPOINT}*") for found in unreadable(folder)):
         if file == begun:
-            yield Finding("state", DAMAGED, f"{file} is damaged: it is not what Spark writes.", f"{REPAIR}{state}")
+            yield Finding("state", DAMAGED, f"{file} is damaged: Spark cannot read it.", f"{REPAIR}{state}")
         else:
-            yield Finding("state", WARN, f"{file} is damaged; the next start makes it again from the ledger.")
+            yield Finding("state", WARN, f"{file} is damaged; the next start rebuilds it from the ledger.")
 
 
 def _damaged(sentence: str) -> Finding:
@@ -55,19 +53,19 @@ def _damaged(sentence: str) -> Finding:
 
 
 def mended(folder: Path, ledger: Mapping[str, Any]) -> Iterator[str]:
-    """Make again what follows from the ledger; what was done, a sentence for each file."""
+    """Rebuild the files that follow from the ledger; returns a sentence for each."""
     known = ledger.get(IDENTITY_ENTRY)
     if known is not None and not _has_identity(folder):
         write_sealed(folder / IDENTITY, known)
-        yield f"{IDENTITY} was made again from the ledger."
+        yield f"{IDENTITY} was rebuilt from the ledger."
     for flow in sorted((folder / "flows").glob("*")):
         entry = flow_entry_of(ledger.get(flow_key(flow.name)))
         begun = flow / CHECKPOINT / OFFSETS / str(entry.batch + 1)
         if not has_feed(flow / "source") and not (flow / "events").exists() and begun in unreadable(flow / CHECKPOINT):
             begun.unlink()
             yield (
-                f"{begun.relative_to(folder)} was removed: the batch that had begun is cut anew, so that a Kafka sink "
-                "may get rows of it twice under other numbers."
+                f"{begun.relative_to(folder)} was removed: the interrupted batch is formed again, so that a Kafka sink "
+                "may get its rows twice, under different numbers."
             )
 
 

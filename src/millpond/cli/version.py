@@ -1,4 +1,4 @@
-"""`millpond version`: what is installed."""
+"""`millpond version`: prints the installed versions."""
 
 from __future__ import annotations
 

@@ -1,25 +1,31 @@
-"""What a sink promises: rows are staged before the commit and published after it."""
+"""The contract of a sink: rows are staged before the commit and published after it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from millpond.options import Option
 from millpond.uris import Uri
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millpond.schema import Schema
+
+
+def _not_rejected(rows: pa.Table, reason: str, flow: str, statement: int) -> None:
+    raise AssertionError("an app that opens a sink says where rejected rows go")
 
 
 @dataclass(frozen=True)
 class SinkSpec:
-    """Everything needed to open a sink; plain data, made by the planner. `values` has every option, defaults put in.
-    `writer` names the state directory that writes, where outputs of several may meet; `private`: only the app's user
-    may read what is written."""
+    """Everything needed to open a sink; plain data, created by the planner. `values` has every option, with defaults.
+    `writer` identifies the state directory that writes, because several may write to one sink; `private`: only the
+    app's user may read the output."""
 
     id: str
     uri: Uri
@@ -27,20 +33,31 @@ class SinkSpec:
     base: Path
     writer: str = ""
     private: bool = False
+    # Set when an app opens it: a folder in the state directory for what it must remember, the columns of each statement
+    # that writes here, as far as their types are known, and where `publish` puts rows that the sink rejects, which
+    # become dead letters: the rows, the reason, and the flow and the statement of the mark.
+    folder: Path | None = field(default=None, compare=False)
+    columns: tuple[Schema, ...] = field(default=(), compare=False)
+    reject: Callable[[pa.Table, str, str, int], None] = field(default=_not_rejected, repr=False, compare=False)
+    # Called by a sink that has something to do when the app stops, after the last batch, with what that is.
+    at_stop: Callable[[Callable[[], None]], None] = field(default=lambda work: None, repr=False, compare=False)
+    # Where a sink prints, None for standard output, and whether as JSON lines.
+    output: TextIO | None = field(default=None, repr=False, compare=False)
+    prints_json: bool = field(default=False, compare=False)
 
     @property
     def shown(self) -> str:
         return self.uri.shown
 
 
-# Columns of rows that go to a sink which marks each of them; see `Sink.marks_rows`.
+# Additional columns of the rows of a sink with `marks_rows`; see there.
 ROW, BATCH = "_mp_row", "_mp_batch"
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Which output this is: the same mark always names the same rows, so a replay can be told from something new.
-    `part` distinguishes the outputs of commits that are no batch of their flow."""
+    """Identifies one output: the same mark always names the same rows, so that a replay is recognized. `part`
+    distinguishes the outputs of commits that do not belong to a batch of the flow."""
 
     flow: str
     batch: int
@@ -53,33 +70,35 @@ class Mark:
 
 
 class Sink(Protocol):
-    """A place results go. One object per statement and run."""
+    """A destination of results. One object per statement and run."""
 
-    # Whether `stage` may be given rows as Arrow too, which a small batch has on the driver; else a DataFrame always.
+    # Whether `stage` accepts rows as an Arrow table too, which a small batch has on the driver; else always a
+    # DataFrame.
     takes_arrow: bool
-    # Whether the rows given to `prepare` and `stage` have one more column, ROW: a text that names the row within its
-    # batch and statement, the same in a replay. Where rows are of other batches, the column BATCH has their numbers.
+    # Whether the rows passed to `prepare` and `stage` have one more column, ROW: a text that identifies the row within
+    # its batch and statement, the same in a replay. If rows belong to other batches, the column BATCH has their
+    # numbers.
     marks_rows: bool
 
     def require(self, spark: Callable[[], SparkSession]) -> None:
-        """Called before a flow that writes here begins, and again whenever it begins anew: raises SinkError MP601 when
-        nothing can be written here, MP602 when it cannot be reached. `spark` starts the session. Never waits."""
+        """Called before a flow that writes here starts, and again at each restart: raises SinkError MP601 when
+        the sink cannot be written, MP602 when it cannot be reached. `spark` starts the session. Must not wait."""
 
     def prepare(self, rows: pa.Table) -> pa.Table:
-        """Called before `stage` with rows that are on the driver, where the sink wants a DataFrame: it may do there
-        what Spark does more slowly. What it returns goes to Spark in one piece, and then to `stage`."""
+        """Called before `stage` with rows that are on the driver, for a sink that requires a DataFrame: it may do work
+        here that Spark does more slowly. The returned table is transferred to Spark and passed to `stage`."""
 
-    def stage(self, rows: Any, mark: Mark) -> dict[str, Any] | None:
+    def stage(self, rows: pa.Table | DataFrame, mark: Mark) -> dict[str, Any] | None:
         """Called before the commit, once per batch in which the statement has a result (an empty one too). `rows` has
-        the user's columns, in stream order, and what `marks_rows` says. Staging the same mark again must replace what
-        the first try left.
-        Returns what `publish` needs, as JSON; it is written into the commit record. None: nothing to publish."""
+        the user's columns, in stream order, and the columns of `marks_rows`. Staging the same mark again must replace
+        the output of the first attempt.
+        Returns what `publish` needs, as JSON, which is written into the commit record. None: nothing to publish."""
 
     def publish(self, staged: dict[str, Any]) -> None:
-        """Called after the commit, and again at recovery with what the record holds: must be idempotent."""
+        """Called after the commit, and again at recovery with the value from the commit record: must be idempotent."""
 
     def discard(self) -> None:
-        """Called at start, before any batch: whatever this writer staged and is not in a commit record is removed."""
+        """Called at start, before any batch: remove what this writer staged and no commit record refers to."""
 
     def rows_written(self) -> int:
         """Rows published in this run; callable from any thread."""
@@ -95,7 +114,9 @@ class SinkPlugin:
     open: Callable[[SinkSpec], Sink] | None = None
     runnable: bool = True
     validate: Callable[[SinkSpec], str | None] | None = None
-    # Whether rows of these columns can be written; raises for what is wrong with them, and touches nothing.
+    # Checks that rows of these columns can be written, without accessing the sink; raises if they cannot.
     fits: Callable[[SinkSpec, tuple[str, ...]], None] | None = None
-    # The options that a URI gives by itself, so that they cannot be given beside it.
+    # The options that a URI already sets, so that they must not be given in WITH as well.
     said_by: Callable[[Uri], tuple[str, ...]] = lambda uri: ()
+    # The given values with those of the URI, and of the connection that it names; `connections` are texts by name.
+    located: Callable[[Uri, Mapping[str, Any], Mapping[str, str]], Mapping[str, Any]] = lambda uri, given, named: given

@@ -1,8 +1,9 @@
-"""What a source promises: how it is named, what it yields, and how its records reach a flow or a table."""
+"""The contract of a source: how it is declared, what it returns, and how its records reach a flow or a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -10,25 +11,30 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from millpond.errors import MillpondError, Problem
-from millpond.options import Option
+from millpond.errors import MillpondError, SourceError
+from millpond.options import DURATION, INTEGER, Option
 from millpond.redact import declare_public_parameter
 from millpond.schema import TIMESTAMP, Column, Schema
 from millpond.uris import Uri
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-# Columns that a batch carries besides the declared ones. A flow orders by the first two: they are the stream order.
+    from millpond.contracts.changes import Capture, ChangeSource
+    from millpond.contracts.feeder import Feeder, Polled, RowForm, TableReader
+    from millpond.contracts.native_stream import NativeStream
+
+# Columns of a batch in addition to the declared ones. The first two are the stream order, by which a flow sorts.
 ORDER_MAJOR = "_mp_major"  # BIGINT: file arrival number, Kafka partition, 0 for a generator
 ORDER_MINOR = "_mp_minor"  # BIGINT: byte position, Kafka offset, sequence number
 BAD = "_mp_bad"  # STRING: why the record cannot be read or cast; NULL for a good one
-RAW = "_mp_raw"  # BINARY: the record as it came; NULL for a good one
-# Two more of a source whose messages have keys: only tables kept by those keys see the records that delete.
-DELETED = "_mp_deleted"  # BOOLEAN: the record says that its key is gone
-IDENTITY = "_mp_key"  # BINARY: the message key, or, for a message without one, a name that no other has
+RAW = "_mp_raw"  # BINARY: the record as received; NULL for a good one
+# Two more columns of a source whose messages have keys: only tables that are kept by those keys read the records that
+# delete.
+DELETED = "_mp_deleted"  # BOOLEAN: the record deletes its key
+IDENTITY = "_mp_key"  # BINARY: the message key, or, for a message without one, a unique value
 
-# Columns that a user may name but that `*` never yields; a source lists those it has.
+# Columns that can be selected by name but are not part of `*`; a source lists those it has.
 HIDDEN_SOURCE = Column("_source", pa.string())
 HIDDEN_PARTITION = Column("_partition", pa.string())
 HIDDEN_OFFSET = Column("_offset", pa.int64())
@@ -38,23 +44,48 @@ HIDDEN_HEADERS = Column("_headers", pa.map_(pa.string(), pa.binary()))
 
 
 def without_identity(schema: Schema) -> Schema:
-    """A table's columns as users see them: the message key that a table is kept by is none of them."""
+    """A table's columns as users see them: without the message key by which a table is kept."""
     columns = [c for c in schema if c.name != IDENTITY]
     return Schema.of(columns, (k for k in schema.key if k != IDENTITY))
 
 
-class Mode(StrEnum):
-    """What a source yields."""
+# Limits on loading a table, which the engine enforces for every source.
+BULK_LIMITS = (
+    Option("bulk.max.rows", INTEGER, None, "The maximal number of rows when a table is loaded."),
+    Option("bulk.timeout", DURATION, None, "The time limit of loading a table."),
+)
 
-    APPEND = "append"  # events; order matters, nothing is ever taken back
+
+class Mode(StrEnum):
+    """The kind of data that a source yields."""
+
+    APPEND = "append"  # events; the order matters, and nothing is ever changed or removed
     CHANGES = "changes"  # upserts and deletes by key
-    SNAPSHOT = "snapshot"  # the whole content again, to be compared with what we hold
+    SNAPSHOT = "snapshot"  # the whole content again, to be compared with the table
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A condition on one column: `operator` is one of =, <>, <, <=, >, >=, in, like, is null, is not null."""
+
+    column: str
+    operator: str
+    values: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a table's query needs of its source: `columns`, None for all, and `predicates` that hold for all rows it
+    uses. A source may omit everything else; the query is evaluated over what it returns."""
+
+    columns: tuple[str, ...] | None = None
+    predicates: tuple[Predicate, ...] = ()
 
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """Everything needed to open a source; plain data, made by the planner. `values` has every option, with defaults;
-    `declared`: the user wrote the columns, so that each must be there."""
+    """Everything needed to open a source; plain data, created by the planner. `values` has every option, with defaults;
+    `declared`: the user wrote the columns, so the source must have all of them."""
 
     id: str
     uri: Uri
@@ -62,16 +93,18 @@ class SourceSpec:
     columns: Schema | None
     base: Path
     declared: bool = True
+    wanted: Wanted = Wanted()
 
     @property
     def shown(self) -> str:
-        """How the source is named in messages."""
+        """The name of the source in messages."""
         return self.uri.shown
 
 
 @dataclass(frozen=True)
 class Found:
-    """What discovery found: the columns, or None when the source is there but empty; `missing` when it is not there."""
+    """The result of discovery: the columns, or None if the source exists but is empty; `missing` if it does not
+    exist."""
 
     columns: Schema | None = None
     missing: bool = False
@@ -80,15 +113,28 @@ class Found:
 
 @dataclass(frozen=True)
 class Patience:
-    """How a source that is not there is looked for: for how long in all, and how long between two looks."""
+    """How a missing source is polled: for how long in total, and the interval."""
 
     limit_s: float
     delays_s: Iterator[float]
 
+    @classmethod
+    def with_a_server(cls, spec: SourceSpec) -> Patience:
+        """The patience with a server that does not respond, by its 'connect.wait.timeout' and 'retry.*'."""
+        return cls(spec.values["connect.wait.timeout"] / 1e6, retry_delays(spec.values))
+
+
+def retry_delays(values: Mapping[str, Any]) -> Iterator[float]:
+    """The seconds between attempts, by the options 'retry.*'."""
+    delay_s, most_s = values["retry.interval"] / 1e6, values["retry.max.delay"] / 1e6
+    while True:
+        yield min(delay_s, most_s)
+        delay_s = min(delay_s * values["retry.multiplier"], most_s)
+
 
 @dataclass(frozen=True)
 class Progress:
-    """How far loading is, in `unit`, and the rows read so far; `total` is None where it cannot be known."""
+    """How far loading is, in `unit`, and the rows read so far; `total` is None if it is unknown."""
 
     done: int = 0
     total: int | None = None
@@ -96,109 +142,36 @@ class Progress:
     rows: int = 0
 
 
-class Given(Protocol):
-    """The batches that a source has put into feed files, counted from the first; but for `batches` asked while no query
-    of it runs."""
+class FeedBatches(Protocol):
+    """The batches of a source that are in feed files, numbered from the first: each file is one batch, and immutable.
+    Used by the flow's thread, except `batches`."""
 
     @property
     def batches(self) -> int:
-        """How many it has given so far; callable from any thread."""
+        """The number of batches so far; callable from any thread."""
 
     def has(self, batches: int) -> bool:
-        """Whether it remembers to have given this many, and still has what comes after them: False when its folder, or
-        the rest of the state directory, was removed or restored alone."""
+        """Whether its journal contains this many batches, and the following ones are available: False if its folder, or
+        the rest of the state directory, was removed or restored separately."""
+
+    def file(self, batch: int) -> Path | None:
+        """The file of a batch, counted from 0; None if there is no such batch yet."""
 
     def verify(self, batch: int) -> None:
-        """Called before a batch, counted from 0, is read; MP804 unless its file is what was written."""
+        """Called before a batch, counted from 0, is read; MP804 unless its file has the content that was written."""
 
     def forget(self, batches: int) -> None:
-        """This many are done for good and must never come again."""
+        """Called when this many batches are committed and must not be returned again."""
 
-
-class StreamReader(Protocol):
-    """A source read as a stream by one flow. One object per flow and run; used from the flow's thread, except `poll`.
-
-    Offsets live in Spark's checkpoint alone. A source that Spark cannot read itself writes *feed files*: each is one
-    batch, immutable once visible, and Spark's own file stream over the feed folder keeps the offset.
-    """
-
-    def stream(self, spark: SparkSession) -> DataFrame:
-        """Called once per (re)start: the streaming DataFrame whose batches go to `records`."""
-
-    def poll(self, *, final: bool = False) -> bool:
-        """Look for new records and make them visible to `stream`; True when there were any. Called once before a flow
-        catches up (after it, everything the source held then must be visible) and then every `interval_s` while it
-        runs, never by two threads at once. Must not raise for a source that has gone away for a while: it says so in
-        `status` and goes on. Native sources do nothing here. `final`: the app runs with `--once`, this is the only
-        poll; a source that knows all it will ever hold (a generator with `rows`) makes all of it visible."""
-
-    @property
-    def interval_s(self) -> float:
-        """How often `poll` wants to be called."""
-
-    def records(self, batch: DataFrame) -> DataFrame:
-        """A batch's records: the declared columns in order, the source's hidden columns, then ORDER_MAJOR,
-        ORDER_MINOR, BAD and RAW, and of a keyed source DELETED and IDENTITY. Lazy; the same batch must give the same
-        records whenever it is asked again. A bad record is a row with BAD set and NULL columns, never an exception."""
-
-    def on_driver(self, batch: DataFrame, files: Sequence[Path] | None) -> pa.Table | None:
-        """The records of a batch as `records` gives them, on the driver: read from its feed files without Spark, or, of
-        a source that writes no feed, brought there by one plain job. Asked for batches that are small, or of bounded
-        size. None where Spark must read them, and where files should be there and are not known."""
-
-    def all_good(self, files: Sequence[Path]) -> int | None:
-        """How many records these feed files hold, if it is certain without reading them that none is bad: spares
-        looking for bad ones. None where it is not."""
-
-    def size_hint(self, batch: DataFrame) -> int:
-        """About how many rows `records` will give, without running a job of any size; only steers caching."""
-
-    def originals(self, batch: DataFrame, records: pa.Table) -> list[bytes | None]:
-        """The bytes of some records of a batch as they came, None where they cannot be had again. Called inside the
-        batch, for good records that a statement refused; `records` are rows of `records(batch)`, in any order."""
-
-    def again(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
-        """Dead letters as records, in the shape of `records`, each at the partition and position that it had; `raw`
-        may have been repaired since. Called between batches. Raises SourceError MP512 when bytes alone do not make a
-        record of this source."""
-
-    def committed(self, batch_id: int) -> None:
-        """The batch is in the tables for good: what was kept to replay it may go. May never be called after a crash."""
-
-    def status(self) -> SourceStatus:
-        """For SHOW SOURCES; callable from any thread."""
-
-    @property
-    def given(self) -> Given | None:
-        """What it has put into feed files; None where Spark reads the source itself."""
-
-    def problems(self) -> list[Problem]:
-        """Warnings since the last call, such as MP510 for a rewritten file; called after `poll`, from its thread."""
-
-
-class TableReader(Protocol):
-    """A source read as a table: its whole content, again whenever `changed` says so. Used from one thread."""
-
-    def fingerprint(self) -> str:
-        """Changes when the content may have; cheap. Raises SourceError MP501 when the source is not there."""
-
-    def read(self, spark: Callable[[], SparkSession]) -> pa.Table:
-        """The whole content as of now, in the shape of StreamReader.records and in stream order. `spark` starts the
-        session where records need it to be read. MP509 when it is more than 'bulk.max.rows' or takes longer than
-        'bulk.timeout'."""
-
-    def progress(self) -> Progress:
-        """Callable from any thread while `read`'s result is being computed."""
-
-    def status(self) -> SourceStatus:
-        """For SHOW SOURCES; callable from any thread."""
+    def watch(self, given: Callable[[], None]) -> None:
+        """Set the function that is called whenever there is another batch; it replaces the previous one."""
 
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """A source as SHOW SOURCES tells it. `rows` and `bytes` read in this run; `lag`: records that are there but not in
-    the tables yet, and for how many seconds the oldest of them, None where unknown; `updated_at`: when the last record
-    came, in seconds since the epoch."""
+    """A source as SHOW SOURCES reports it. `rows` and `bytes` are those of this run; `lag`: the number of records that
+    are not in the tables yet, and the seconds that the oldest of them has waited, None if unknown; `updated_at`: the
+    time of the last record, in seconds since the epoch."""
 
     state: str = "ready"
     health: str = "healthy"
@@ -214,28 +187,79 @@ class SourceStatus:
 
 @dataclass(frozen=True)
 class Past:
-    """What a stream has given, to be read again: all records of its first `batches` batches and no others, in the shape
-    of StreamReader.records and in stream order, in parts of bounded size. `folder` is the stream's, which is only read;
-    `own` is for what must be written meanwhile. MP815 where the records are gone or are others now."""
+    """The records that a stream has returned, to be read again: all records up to the position of its feed, except
+    those that still wait there. `positions` are all stored ones, oldest first; `unread` reads columns of the waiting
+    rows."""
+
+    spec: SourceSpec
+    positions: Sequence[Any]
+    unread: Callable[[Sequence[str]], Iterator[pa.Table]]
+
+    def gone(self, why: str) -> SourceError:
+        """MP815 with the reason: the records were removed or changed."""
+        return past_gone(self.spec, why)
+
+
+@dataclass(frozen=True)
+class NativePast:
+    """The same for a stream that Spark reads itself. `folder` is that of the stream, and is only read; `offsets` is
+    Spark's offsets file of the last committed batch."""
 
     spec: SourceSpec
     folder: Path
-    own: Path
-    batches: int
     spark: Callable[[], SparkSession]
+    offsets: str
+
+    def gone(self, why: str) -> SourceError:
+        """MP815 with the reason: the records were removed or changed."""
+        return past_gone(self.spec, why)
+
+
+def past_gone(spec: SourceSpec, why: str) -> SourceError:
+    """MP815 for records that cannot be read again."""
+    hint = "Remove 'backfill' to count from now on, or start again with another --state."
+    return SourceError("MP815", f"'{spec.shown}' cannot be read again from its beginning: {why}.", hint=hint)
+
+
+@dataclass(frozen=True)
+class Posted:
+    """A request to `POST /hooks/<name>` of the app's port; names of headers are in lower case."""
+
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The response to it; `message` is for the log of the sender."""
+
+    status: int = 200
+    message: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Hook:
+    """The endpoint at which a source receives records: `name` is the last part of the path; requests above `bytes_max`
+    get the status 413. `take` is called with the feeders of all flows that read this URI, by several threads at once;
+    for a small request in the server's loop, so it must not wait. The response is sent when the records are durable. It
+    verifies the token itself: that of the server is not required."""
+
+    name: str
+    bytes_max: int
+    take: Callable[[Sequence[Feeder], Posted], Future[Reply]]
 
 
 @dataclass(frozen=True)
 class SourcePlugin:
-    """A source as its module declares it. The module must import neither pyspark nor pandas at its top:
-    `check` reads options and discovers columns through it.
+    """A source as its module declares it. The module must import neither pyspark nor pandas at its top: `check` reads
+    options and discovers columns through it.
 
-    `stream_mode` and `table_mode` say what it yields in the two places a URI can stand, None where it cannot stand.
-    `local` says that discovery touches no network, so that `check` may do it. `runnable` is False for a source that
-    parses but cannot run yet. `discover` never raises for a missing or empty source; `open_stream` and `open_table`
-    raise SourceError MP501 for a missing one, MP506 for one that cannot be reached, and never wait for it: they are
-    called again as `patience` says. `folder` is the flow's or table's own, for whatever the source must remember.
-    """
+    `stream_mode` and `table_mode` are what it yields in the two places where a URI can be used, None where it cannot.
+    `local`: discovery does not access a network, so that `check` may do it. `runnable` is False for a source that is
+    parsed but not implemented. `discover` never raises for a missing or empty source; `open_native`, `open_feeder` and
+    `open_table` raise SourceError MP501 for a missing one, MP506 for one that cannot be reached, and never wait for it:
+    they are called again as determined by `patience`."""
 
     name: str
     options: tuple[Option, ...]
@@ -248,37 +272,71 @@ class SourcePlugin:
     fixed: Schema | None = None
     # Whether an aggregate over this URI in a CTAS counts every record (kafka, memory, generate) or the table's rows.
     counts_every_record: bool = False
-    # Options that a URI's own parameters may give (`generate://?rows=10`): parameter name -> option name.
+    # Options that can be given as parameters of the URI (`generate://?rows=10`): parameter name -> option name.
     parameters: Mapping[str, str] = field(default_factory=dict)
+    # Whether the URI's parameters are part of the address, and not options.
+    sends_parameters: bool = False
     discover: Callable[[SourceSpec], Found] | None = None
-    open_stream: Callable[[SourceSpec, Path], StreamReader] | None = None
-    open_table: Callable[[SourceSpec, Path], TableReader] | None = None
-    # Options that say when and how fast it is read, not what: a change of them is no new source. A name that ends in
-    # `.*` stands for every name that starts so.
+    # Opens it as a stream that Spark reads, with a folder for what it must store; or as a feeder of records.
+    open_native: Callable[[SourceSpec, Path], NativeStream] | None = None
+    open_feeder: Callable[[SourceSpec], Feeder] | None = None
+    open_table: Callable[[SourceSpec], TableReader] | None = None
+    # As a source of changes: whether its options request it, which sources one capture follows together, and opening
+    # it.
+    captures: Callable[[Mapping[str, Any]], bool] = lambda values: False
+    capture_group: Callable[[SourceSpec], str] = lambda spec: spec.id
+    open_changes: Callable[[Capture], ChangeSource] | None = None
+    # What a capture has made on its server, a line for each; True: it is dropped. Nothing is made.
+    left_behind: Callable[[Capture, bool], list[str]] | None = None
+    # Whether a table of this source is checked again while the app runs, depending on its options.
+    watched: Callable[[Mapping[str, Any]], bool] = lambda values: False
+    # Options that determine when and how fast it is read, not what: changing them does not make it another source. A
+    # name that ends in `.*` includes every name with that prefix.
     pace: tuple[str, ...] = ()
-    # How long a source that is not there is looked for; None: it is there, or it fails.
+    # How a missing source is polled; None: a missing source is an error.
     patience: Callable[[SourceSpec], Patience] | None = None
-    # For a source on the network: columns by looking at it when the app runs, and making sure of it before a flow
-    # begins, with the errors of `open_stream`. Both may start the session; neither waits.
-    sample: Callable[[SourceSpec, SparkSession], Found] | None = None
-    require: Callable[[StreamReader, SparkSession], None] | None = None
-    # For a source that is handed its records: the columns that those which a reader holds show, and giving that reader
-    # a spec that has become another. It stays the same one, because records may be handed to it at any moment.
-    found_in: Callable[[StreamReader], Found] | None = None
-    make_known: Callable[[StreamReader, SourceSpec], None] | None = None
-    # Reads again what a stream has given in its first batches; None where that cannot be had again.
-    past: Callable[[Past], Iterator[pa.Table]] | None = None
-    # What an error of Spark's means for this source, in its own words; None where Spark's are as good.
+    # For a source on the network: discovers the columns when the app runs; may start the session, and never waits. A
+    # source that cannot be reached is `missing`.
+    sample: Callable[[SourceSpec, Callable[[], SparkSession]], Found] | None = None
+    # Whether discovery reads a catalog, and is repeated at each start, because columns may have been added.
+    has_catalog: bool = False
+    # Whether its feeder is given its records: the feeder is kept when the app is planned again, and determines the
+    # columns.
+    is_handed: bool = False
+    # For a source that receives its records over HTTP.
+    hook: Callable[[SourceSpec], Hook] | None = None
+    # Reads again what a stream has returned; None if that is not possible.
+    past: Callable[[Past], tuple[RowForm, Iterable[Polled]]] | None = None
+    native_past: Callable[[NativePast], Iterator[pa.Table]] | None = None
+    # Translates an error of Spark for this source; None if Spark's message is sufficient.
     failure: Callable[[SourceSpec, BaseException], MillpondError | None] | None = None
-    # Checks one URI and its values without touching anything: returns a sentence for what is wrong, or nothing.
+    # Validates one URI and its values without any access: returns a sentence about what is wrong, or None.
     validate: Callable[[SourceSpec], str | None] | None = None
-    # For a source whose records have a key beside their values: whether, by its options, that key can be the column by
-    # which a table is kept and which the values lack.
+    # For a source whose records have a key in addition to their values: whether, depending on its options, that key can
+    # be the key column of a table that the values lack.
     key_may_be_column: Callable[[Mapping[str, Any]], bool] = lambda values: False
-    # What a URI says of options that are not given, such as the format that a file's ending names.
+    # The options that follow from a URI, such as the format from the name of a file.
     implied: Callable[[Uri], Mapping[str, Any]] = lambda uri: {}
-    # The options that a URI gives by itself, so that they cannot be given beside it.
+    # The options that a URI sets, so that they must not be given in WITH as well.
     said_by: Callable[[Uri], tuple[str, ...]] = lambda uri: ()
+    # The given values with those of the URI, and of the connection that it names; `connections` are texts by name.
+    located: Callable[[Uri, Mapping[str, Any], Mapping[str, str]], Mapping[str, Any]] = lambda uri, given, named: given
+    # The text that is sent to a server for a query, as far as it is known without asking the server.
+    sent: Callable[[SourceSpec], str] | None = None
+    # What the options exclude, as a sentence, which `check` reports.
+    unseen: Callable[[SourceSpec], str | None] = lambda spec: None
+    # How the table is kept up to date, for `explain`.
+    notes: Callable[[SourceSpec], tuple[str, ...]] = lambda spec: ()
+
+    @property
+    def has_past(self) -> bool:
+        """Whether the records that a stream has returned can be read again."""
+        return self.past is not None or self.native_past is not None
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether it can be read as a stream."""
+        return self.open_native is not None or self.open_feeder is not None
 
     def __post_init__(self) -> None:
         for name in self.parameters:

@@ -1,54 +1,61 @@
-"""What a table promises: versions, keys, transactions, and the same rows for the same condition on every backend."""
+"""The contract of a table: versions, keys, transactions, and the same rows for the same condition on every backend."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 from sqlglot import exp
 
 from millpond.errors import TableError
+from millpond.histogram import Durations
 from millpond.options import Option
 from millpond.schema import Schema
 
-# A pandas.DataFrame too, which has no type here because pandas need not be installed.
+if TYPE_CHECKING:
+    from millpond.tables.backend import TableRows
+
+# pandas.DataFrame is accepted too, but has no type here, because pandas is optional.
 Rows: TypeAlias = Sequence[Mapping[str, Any]] | pa.Table | pa.RecordBatch
 Keys: TypeAlias = Sequence[Any] | pa.Array | pa.ChunkedArray | pa.Table
-ROWS_HINT = "Give a list of dicts, a pyarrow.Table, a pyarrow.RecordBatch or a pandas.DataFrame."
+ROWS_HINT = "Pass a list of dicts, a pyarrow.Table, a pyarrow.RecordBatch or a pandas.DataFrame."
 
 
 def frame_as_arrow(rows: Any) -> Any:
-    """A pandas DataFrame as an Arrow table without its index; anything else as it is. MP404 for a column whose values
-    have no common type."""
-    # Whoever has a frame has imported pandas; importing it here would cost everybody else a second.
+    """A pandas DataFrame as an Arrow table without its index; anything else is returned unchanged. MP404 for a column
+    whose values have no common type."""
+    # A caller with a frame has imported pandas already; importing it here would cost every other caller a second.
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(rows, pandas.DataFrame):
         return rows
     try:
         return pa.Table.from_pandas(rows, preserve_index=False)
     except pa.ArrowException as error:
-        hint = "Give each column of the frame one type, such as frame['name'].astype('string')."
+        hint = "Convert each column of the frame to one type, such as frame['name'].astype('string')."
         raise TableError("MP404", f"A column of the frame has values of several types: {error}", hint=hint) from error
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """How backends differ, as data. `durable`: survives a crash. `outside`: lives in a database of its own and commits
-    there, with its own mark. `bounded`: may forget rows (cache)."""
+    """The differences between backends, as data. `durable`: survives a crash. `outside`: stored in a database of its
+    own, which has its own commits, each marked with ours. `bounded`: may evict rows (cache). `remote`: on a server,
+    which is read by key and by condition; nothing is done there under a lock that other tables need."""
 
     durable: bool = True
     outside: bool = False
     bounded: bool = False
     indexes: bool = True
+    remote: bool = False
 
 
 @dataclass(frozen=True)
 class TableSpec:
-    """Everything needed to make a table; plain data, made by the planner. `null_keys`: a key column may be NULL and
-    NULL equals NULL there (group tables only). `hidden`: not listed, not readable by users."""
+    """Everything needed to create a table; plain data, created by the planner. `null_keys`: a key column may be NULL
+    and NULL equals NULL there (group tables only). `hidden`: not listed, not readable by users."""
 
     name: str
     schema: Schema
@@ -61,8 +68,8 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class Stats:
-    """A table's figures; counts are since it was opened. Bytes that do not apply are 0, and so is what a read-through
-    cache (`cache_`) would tell when there is none."""
+    """A table's statistics; counts are since it was opened. Sizes that do not apply are 0, and so are the figures of a
+    read-through cache (`cache_`) if there is none."""
 
     rows: int = 0
     version: int = 0
@@ -91,40 +98,50 @@ class Change:
     added: pa.Table
 
 
-# Evaluates an expression that the Arrow compiler refuses: (expression, rows, parameters) -> one value per row.
+@dataclass(frozen=True)
+class StoreStats:
+    """Statistics of a store since it was opened: the durations of commits, and of writing and syncing their log
+    records, and the number of transactions that are open now."""
+
+    commits: Durations = field(default_factory=Durations)
+    syncs: Durations = field(default_factory=Durations)
+    open_transactions: int = 0
+
+
+# Evaluates an expression that the Arrow compiler does not support: (expression, rows, parameters) -> one value per row.
 Fallback = Callable[[exp.Expression, pa.Table, Sequence[Any]], pa.Array]
 
 
-# What is called at the end of a commit: whether it was made.
+# Called at the end of a commit, with whether it succeeded.
 Ending = Callable[[bool], None]
 
 
 class ReadTable(Protocol):
-    """Reading: on a live table each call sees the newest version; on a snapshot or in a transaction a fixed one
-    (plus the transaction's own changes). Never blocks, never sees half a commit. Results are in the order of arrival
-    (a replaced row keeps no place) unless said otherwise; callers must not rely on it except for unkeyed tables."""
+    """The reading methods: on a live table each call sees the newest version; on a snapshot or in a transaction a fixed
+    one (plus the transaction's own changes). They never block and never see a part of a commit. Unless documented
+    otherwise, results are in order of arrival (a replaced row moves); only callers of unkeyed tables may rely on it."""
 
     name: str
     schema: Schema
 
     @property
     def version(self) -> int:
-        """Grows by at least one with every commit that changed the table."""
+        """Increases by at least one with every commit that changes the table."""
 
     def __len__(self) -> int:
-        """Rows, in constant time."""
+        """The number of rows, in constant time."""
 
     def get(self, key: Any) -> dict[str, Any] | None:
         """The row of a key (a tuple for a composite one) as Python values, or None; MP409 without a primary key."""
 
     def contains(self, key: Any) -> bool:
-        """Whether a key is there."""
+        """Whether a row with this key exists."""
 
     def count(self, condition: Any = None, parameters: Sequence[Any] = ()) -> int:
-        """How many rows satisfy a condition (text or compiled); NULL does not satisfy."""
+        """The number of rows for which a condition (text or compiled) is true; NULL is not true."""
 
     def exists(self, condition: Any, parameters: Sequence[Any] = ()) -> bool:
-        """Whether any row does."""
+        """Whether a condition is true for any row."""
 
     def find(
         self,
@@ -135,7 +152,7 @@ class ReadTable(Protocol):
         limit: int | None = None,
         offset: int = 0,
     ) -> pa.Table:
-        """The rows that satisfy a condition, through the key or an index where the condition allows."""
+        """The rows for which a condition is true, through the key or an index where the condition allows it."""
 
     def values(self, column: str, condition: Any = None, parameters: Sequence[Any] = ()) -> list[Any]:
         """One column of `find`, as Python values."""
@@ -155,48 +172,54 @@ class ReadTable(Protocol):
 
 
 class WriteTable(ReadTable, Protocol):
-    """Changing: outside a transaction each call is one; it returns the rows changed, and an error changes nothing."""
+    """The changing methods: outside a transaction each call is one of its own. They return the number of changed rows;
+    an error changes nothing."""
 
     def insert(self, rows: Rows) -> int:
-        """Add rows; columns absent take their default; MP401 NOT NULL, MP402 key there already (or twice in `rows`),
-        MP403 NULL key, MP404 a value that does not fit."""
+        """Add rows; absent columns get their default. MP401 for NOT NULL, MP402 for a key that exists (or is twice in
+        `rows`), MP403 for a NULL key, MP404 for a value that cannot be stored."""
 
     def upsert(self, rows: Rows) -> int:
-        """Add or replace by key, the last of equal keys wins. Columns absent keep their value, or take their default
-        in a new row. MP409 without a key."""
+        """Add or replace rows by key; the last of equal keys wins. Absent columns keep their value, or get their
+        default in a new row. MP409 without a key."""
 
     def update(self, condition: Any, values: Mapping[str, Any], parameters: Sequence[Any] = ()) -> int:
-        """Set columns where a condition holds. A value is a Python value, or a sqlglot expression over the row as it
-        was. A key column may be set; MP402 if two rows would collide. MP409 where the condition is None."""
+        """Set columns where a condition is true. A value is a Python value, or a sqlglot expression over the old row.
+        A key column may be set; MP402 if two rows would get the same key. MP409 if the condition is None."""
 
     def update_many(self, changes: Sequence[tuple[Any, Mapping[str, Any], Sequence[Any]]]) -> int:
-        """Several updates in order as one change."""
+        """Apply several updates in order as one change."""
 
     def delete(self, condition: Any = None, parameters: Sequence[Any] = (), *, keys: Keys | None = None) -> int:
         """Remove rows by condition or by key; MP409 without either."""
 
     def replace(self, rows: pa.Table) -> int:
-        """Make `rows` the whole content: only what differs changes (by key, or as a multiset without one)."""
+        """Make `rows` the whole content: only differing rows change (by key, or as a multiset without one)."""
+
+    def replace_in_parts(self, parts: Iterable[pa.Table], *, whole: bool = True) -> int:
+        """The same with rows that come in parts, which are never held together; of equal keys in two parts the later
+        wins. Not `whole`: what is not among them stays."""
 
 
 class Table(WriteTable, Protocol):
-    """A live table, as `app.table(name)` gives it."""
+    """A live table, as `app.table(name)` returns it."""
 
     spec: TableSpec
     capabilities: Capabilities
 
     def condition(self, text: str) -> Any:
-        """A compiled condition, for `find` and its like."""
+        """A compiled condition, for `find` and the other methods that accept one."""
 
     @property
     def state(self) -> str:
-        """missing | retrying | loading | ready | stale | failed, as SHOW TABLES tells it."""
+        """missing | retrying | loading | ready | stale | failed, as in SHOW TABLES."""
 
     def snapshot(self, version: int | None = None) -> ReadTable:
-        """The table as of now, or of an older version that is still held (MP409 if it is not)."""
+        """The table as of now, or of an older version that is still available (MP409 if it is not)."""
 
     def changes_since(self, version: int) -> tuple[Change, ...] | None:
-        """What commits after `version` did, oldest first; None when that is no longer known (compare in full)."""
+        """The changes of the commits after `version`, oldest first; None if they are no longer available, and the
+        caller must compare in full."""
 
     def create_index(self, *columns: str) -> None:
         """A hash index, used by find, lookup and joins from now on."""
@@ -205,7 +228,7 @@ class Table(WriteTable, Protocol):
         """A new table with the same columns and the rows of now; MP409 if the name is taken."""
 
     def stats(self) -> Stats:
-        """Figures; cheap."""
+        """Statistics of the table; cheap."""
 
 
 def _names(*contracts: type) -> frozenset[str]:
@@ -213,14 +236,14 @@ def _names(*contracts: type) -> frozenset[str]:
     return frozenset(name for name in found if not name.startswith("_"))
 
 
-# What `dir()` of a table lists; the planner's data about it and what the store calls are not for users.
+# What `dir()` of a table lists; attributes for the planner and the store are not for users.
 PUBLIC = _names(ReadTable, WriteTable, Table) - {"spec", "capabilities"}
 
 T = TypeVar("T")
 
 
 def documented(class_: type[T]) -> type[T]:
-    """Give what a class has of the contract the contract's docstring, unless it has one of its own."""
+    """Copy the docstrings of the contract to the methods of a class that have none of their own."""
     for contract in (ReadTable, WriteTable, Table):
         for name, promised in vars(contract).items():
             found = getattr(class_, name, None)
@@ -233,19 +256,19 @@ class Transaction(Protocol):
     """Changes to several tables that become visible together or not at all, under snapshot isolation: it reads the
     versions of its beginning plus its own changes."""
 
-    # Called at the start of `commit` with the transaction itself, to add what follows from its changes (views); what it
-    # returns is called at the end, with whether the commit was made. It is the store's `before_commit` unless somebody
-    # sets it to None, who then sees to that alone.
+    # Called at the start of `commit` with the transaction itself, to add the changes that follow from it (views); what
+    # it returns is called at the end, with whether the commit succeeded. It is the store's `before_commit`, unless a
+    # caller that refreshes views itself sets it to None.
     before_commit: Callable[[Transaction], Ending | None] | None
 
     def table(self, name: str) -> WriteTable:
         """The table inside this transaction."""
 
     def changed(self) -> tuple[str, ...]:
-        """The tables that it has changed so far."""
+        """The tables that this transaction has changed so far."""
 
     def changes(self, name: str) -> Change:
-        """What this transaction has done to a table so far; `version` is the one it began with."""
+        """What this transaction has changed in a table so far; `version` is the one at its beginning."""
 
     def put(self, key: str, value: Any) -> None:
         """Record a small JSON value under a key in the same commit (ledger entries); None removes it."""
@@ -260,15 +283,15 @@ class Transaction(Protocol):
         """Undo everything since the savepoint."""
 
     def hold(self, names: Sequence[str], reads: Sequence[str] = ()) -> None:
-        """Called before computing what follows from the changes: lock tables to the end of the transaction, with those
-        changed so far. MP405 when one of them, or of `reads`, was changed since the transaction began."""
+        """Called before computing what follows from the changes: lock these tables and those changed so far, until the
+        end of the transaction. MP405 if one of them, or of `reads`, was changed since the transaction began."""
 
     def commit(self) -> None:
-        """One log record, one fsync, then all new versions visible at once. ConflictError MP405 when another
-        transaction changed or added the same rows first; nothing is done then. MP805 when the disk refuses."""
+        """Write one log record, fsync once, then make all new versions visible together. ConflictError MP405 if another
+        transaction changed or added the same rows first; then nothing is done. MP805 if the disk cannot be written."""
 
     def rollback(self) -> None:
-        """Forget it; also what leaving a `with` by an exception does."""
+        """Undo everything; leaving a `with` by an exception does the same."""
 
     def __enter__(self) -> Transaction: ...
 
@@ -278,62 +301,72 @@ class Transaction(Protocol):
 class Store(Protocol):
     """All tables of an app and the one commit log they share. Thread-safe."""
 
-    # What every transaction does at the start of its commit, those that one call of a table makes included.
+    # Called by every transaction at the start of its commit, including those of a single call of a table.
     before_commit: Callable[[Transaction], Ending | None] | None
 
-    # The tables that follow the changes of a table in the same commit (views): a call that changes the one table locks
-    # them too, before it looks at anything, so that two such calls come one after another.
+    # The views that change in the same commit as a table: a call that changes the table locks them too, before it reads
+    # anything, so that two such calls run one after the other instead of conflicting.
     followers: Callable[[str], Sequence[str]] | None
 
-    # Called with an error in a thread beside the commits, such as compaction: the store goes on, its caller may not.
+    # Called with an error of a background thread, such as compaction: the store continues, but the app may want to
+    # stop.
     on_failure: Callable[[BaseException], None] | None
 
     states: dict[str, str]
 
     def create(self, spec: TableSpec) -> Table:
-        """Make a table, or open the one there is; the definition is logged. MP409 if one of another shape is there."""
+        """Create a table, or open the existing one; the definition is logged. MP409 if it exists with other columns."""
 
     def drop(self, name: str) -> None:
-        """Remove a table and its rows; nothing if there is none."""
+        """Remove a table and its rows; does nothing if there is none."""
 
     def reshape(self, tables: Sequence[tuple[TableSpec, pa.Table]], puts: Mapping[str, Any]) -> None:
-        """Give tables that are there other columns: each becomes what its definition says, with these rows, and all of
-        them and the values in one commit. Called while no transaction is open. Not for a backend that keeps its rows
-        outside of the store."""
+        """Change the columns of existing tables: each gets a new definition and these rows, all tables and values in
+        one commit. Called while no transaction is open. A table may move to another backend with it."""
 
     def table(self, name: str) -> Table:
-        """By name, in any case; KeyError if there is none."""
+        """The table of this name, in upper or lower case; KeyError if there is none."""
 
     def names(self) -> tuple[str, ...]:
-        """Of all tables, hidden ones too."""
+        """The names of all tables, including hidden ones."""
 
     def get(self, key: str) -> Any:
         """The newest value put under a key, or None."""
 
     def items(self, prefix: str) -> dict[str, Any]:
-        """All values under keys that start so."""
+        """All values whose key has this prefix."""
 
     def begin(self, locks: Sequence[str] = ()) -> Transaction:
-        """Begin a transaction. `locks` names tables that nobody else may change until it ends, taken in one fixed
-        order before versions are pinned: a transaction that locks all it writes never sees a conflict."""
+        """Begin a transaction. `locks` are tables that no other transaction can change until it ends. They are locked
+        in a fixed order before versions are pinned: a transaction that locks all tables it writes never has a
+        conflict."""
+
+    def stats(self) -> StoreStats:
+        """Statistics; callable from any thread."""
 
     def checkpoint(self) -> None:
-        """Write what recovery needs so that the log can start anew; readers and writers go on."""
+        """Write a checkpoint of all tables, so that the log can be truncated; readers and writers are not blocked."""
 
     def close(self) -> None:
-        """Flush and let go; the store is of no use afterwards."""
+        """Flush and release all files; the store cannot be used afterwards."""
+
+
+# The time in seconds since the epoch.
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
 class BackendPlugin:
-    """A backend as its module declares it. `make` gives the rows of a table from its spec and a clock, as the store
-    keeps them; with `files` it is also given the store's folder, in which it may keep files of its own (None when there
-    is none). `runnable` is False for a backend that is understood and checked but cannot run yet."""
+    """A backend as its module declares it. `make` creates the row storage of a table from its spec, a clock, and the
+    store's folder for files of its own (None if there is none). `runnable` is False for a backend whose options are
+    checked but that is not implemented yet. `validate` returns what is wrong with a table's options, as a sentence;
+    `notes` describes for `explain` where the rows are and what others see. Both are called at planning."""
 
     name: str
     options: tuple[Option, ...]
     capabilities: Capabilities
     help: str = ""
-    make: Callable[..., Any] | None = field(default=None, repr=False)
+    make: Callable[[TableSpec, Clock, Path | None], TableRows] | None = field(default=None, repr=False)
     runnable: bool = True
-    files: bool = False
+    validate: Callable[[TableSpec], str | None] | None = field(default=None, repr=False)
+    notes: Callable[[TableSpec], Iterable[str]] = field(default=lambda _: (), repr=False)

@@ -1,165 +1,160 @@
-"""One aggregate over a table: COUNT, SUM, AVG, MIN and MAX with Spark's types, decimals exact."""
+"""Aggregates of all rows or of groups of rows, with Spark's types and values; what Spark alone can give is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 
+from millpond.errors import TableError
+from millpond.expressions import group_choices, group_lists, group_moments, group_sums
 from millpond.expressions.calls import read
-from millpond.expressions.coercion import BIGINT, DOUBLE, FLOATS, VOID
+from millpond.expressions.casts import as_type
+from millpond.expressions.coercion import BIGINT, VOID, is_number
 from millpond.expressions.compile import Compiled, NotCompilable, compile_expression
-from millpond.expressions.decimals import EXACT, SPARK, fitted
-from millpond.expressions.failures import row_failed
+from millpond.expressions.failures import RowError, row_failed
+from millpond.expressions.frames import Names
+from millpond.expressions.group_inputs import Aggregate, Inputs, Overflow
 from millpond.expressions.library import signature
-from millpond.expressions.names import Names
+from millpond.expressions.ordering import Numbers, combined, ranks
 from millpond.expressions.rules import Operand
-from millpond.expressions.terms import Call
+from millpond.expressions.terms import Call, Constant
 from millpond.schema import Schema, type_name
+from millpond.sql.dialect import MILLPOND
 
-Aggregate = Callable[[pa.Array, pa.DataType], Any]
+AGGREGATES: dict[str, Aggregate] = {
+    **group_sums.AGGREGATES,
+    **group_choices.AGGREGATES,
+    **group_lists.AGGREGATES,
+    **group_moments.AGGREGATES,
+}
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Which group each row is in, as numbers from 0 to `count` - 1."""
+
+    numbers: Numbers
+    count: int
 
 
 @dataclass(frozen=True)
 class CompiledAggregate:
-    """An aggregate ready to be computed over tables; `columns` are those that it reads, `argument` is what it is taken
-    of (None for COUNT(*))."""
+    """An aggregate ready to be computed over tables; `columns` are those that it reads, `arguments` what it is taken of
+    (nothing for COUNT(*)), in the types `takes`; `constants` are the values of those that are literals. `order` is that
+    of WITHIN GROUP."""
 
     expression: exp.Expression
+    name: str
     type: pa.DataType
     columns: tuple[str, ...]
-    argument: Compiled | None
-    distinct: bool
+    arguments: tuple[Compiled, ...]
+    takes: tuple[pa.DataType, ...]
+    constants: tuple[Any, ...]
+    distinct: bool = False
+    ignores_nulls: bool = False
+    order: tuple[tuple[Compiled, bool], ...] = ()
 
     def evaluate(self, table: pa.Table, parameters: Sequence[object] = ()) -> pa.Scalar:
         """The aggregate of all rows of a table; TableError MP408 when it does not fit its type."""
-        if self.argument is None:
-            return pa.scalar(table.num_rows, BIGINT)
-        values = _combined(self.argument.evaluate(table, parameters))
-        if self.distinct:
-            values = _distinct_values(values)
-        known = values.drop_null()
-        found = AGGREGATES[self.expression.key](known, self.type)
-        if found is OVERFLOW:
-            raise row_failed(self.expression.sql(dialect="spark"), f"the result does not fit {type_name(self.type)}")
-        return found if isinstance(found, pa.Scalar) else pa.scalar(found, self.type)
+        return self.of_groups(table, Groups(np.zeros(table.num_rows, np.int64), 1), parameters)[0]
+
+    def of_groups(self, table: pa.Table, groups: Groups, parameters: Sequence[object] = ()) -> pa.Array:
+        """One value per group. TableError MP408 when one does not fit its type; NotCompilable for values that only
+        Spark orders or adds as Spark does."""
+        text = self.expression.sql(dialect=MILLPOND)
+        try:
+            inputs = self._inputs(table, groups, parameters)
+            found = AGGREGATES[self.name].compute(inputs)
+        except Overflow as error:
+            raise row_failed(text, f"the result does not fit {type_name(self.type)}") from error
+        except RowError as error:
+            raise row_failed(text, str(error), error.sentence) from error
+        return found if found.type == self.type else found.cast(self.type)
+
+    def _inputs(self, table: pa.Table, groups: Groups, parameters: Sequence[object]) -> Inputs:
+        values = [_whole(argument.evaluate(table, parameters)) for argument in self.arguments]
+        given = tuple(as_type(v, t) for v, t in zip(values, self.takes, strict=True))
+        order = tuple((_whole(key.evaluate(table, parameters)), descending) for key, descending in self.order)
+        inputs = Inputs(groups.numbers, groups.count, given, self.type, self.constants, self.ignores_nulls, order)
+        if not self.distinct:
+            return inputs
+        known = inputs.known()
+        codes = combined([known.groups, *(ranks(v) for v in known.arguments)], len(known.groups))
+        _, firsts = np.unique(codes, return_index=True)
+        return known.take(np.sort(firsts))
 
 
 def compile_aggregate(
     expr: exp.Expression, schema: Schema, parameters: Sequence[object] = (), names: Names | None = None
 ) -> CompiledAggregate:
     """Compiles one call such as SUM(price * quantity), or raises NotCompilable."""
-    if expr.key not in AGGREGATES or any(v for k, v in expr.args.items() if k not in ("this", "big_int")):
-        raise NotCompilable(f"'{expr.sql(dialect='spark')}' is evaluated by Spark")
-    inner = expr.this
-    if isinstance(inner, exp.Star):
-        return CompiledAggregate(expr, BIGINT, (), None, False)
-    distinct = isinstance(inner, exp.Distinct)
-    if distinct and len(inner.expressions) != 1:
-        raise NotCompilable("DISTINCT of several columns")
-    argument = compile_expression(inner.expressions[0] if distinct else inner, schema, parameters, names)
-    type_ = _result_type(expr, argument)
-    return CompiledAggregate(expr, type_, argument.columns, argument, distinct)
+    inner, order, ignores_nulls = _unwrapped(expr)
+    call = read(inner)
+    refusal = NotCompilable(f"the aggregate {expr.sql(dialect=MILLPOND)}")
+    if not isinstance(call, Call) or call.name not in AGGREGATES:
+        raise refusal
+    written: list[Any] = list(inner.iter_expressions())
+    distinct = bool(written) and isinstance(written[0], exp.Distinct)
+    written = [*written[0].expressions, *written[1:]] if distinct else written
+    if call.name == "count" and len(written) == 1 and isinstance(written[0], exp.Star):
+        return CompiledAggregate(expr, "count", BIGINT, (), (), (), ())
+    if call.name in ("first", "last") and len(written) == 2 and isinstance(written[1], exp.Boolean):
+        ignores_nulls, written = ignores_nulls or bool(written[1].this), written[:1]
+    arguments = tuple(compile_expression(argument, schema, parameters, names) for argument in written)
+    keys = tuple((compile_expression(o.this, schema, parameters, names), bool(o.args.get("desc"))) for o in order)
+    terms = [read(argument) for argument in written]
+    takes = _typed(call, terms, arguments, keys, refusal)
+    constants = tuple(term.value if isinstance(term, Constant) else None for term in terms)
+    columns = dict.fromkeys(column for part in (*arguments, *(k for k, _ in keys)) for column in part.columns)
+    own = takes[0] if len(takes[0]) == len(arguments) else takes[0][: len(arguments)]
+    return CompiledAggregate(
+        expr, call.name, takes[1], tuple(columns), arguments, own, constants, distinct, ignores_nulls, keys
+    )
 
 
-def _result_type(expr: exp.Expression, argument: Compiled) -> pa.DataType:
-    term = read(argument.expression)
-    found = signature(Call(expr.key, (term,), expr), [Operand(argument.type, term)])
-    if found is None or argument.type == VOID or pa.types.is_nested(argument.type):
-        raise NotCompilable(f"'{expr.sql(dialect='spark')}' is evaluated by Spark")
-    if expr.key != "count" and not (argument.type == found.takes[0] or _is_number(argument.type)):
-        raise NotCompilable(f"'{expr.sql(dialect='spark')}' casts its argument")
-    return found.gives
+def _unwrapped(expr: exp.Expression) -> tuple[exp.Expression, list[exp.Ordered], bool]:
+    """The call alone, the order of WITHIN GROUP, and whether it has IGNORE NULLS."""
+    inner: Any = expr
+    order: list[exp.Ordered] = []
+    ignores_nulls = False
+    while isinstance(inner, exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+        if isinstance(inner, exp.WithinGroup):
+            order = list(inner.expression.expressions)
+        ignores_nulls = ignores_nulls or isinstance(inner, exp.IgnoreNulls)
+        inner = inner.this
+    return inner, order, ignores_nulls
 
 
-def _is_number(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
+def _typed(
+    call: Call,
+    terms: Sequence[Any],
+    arguments: Sequence[Compiled],
+    keys: Sequence[tuple[Compiled, bool]],
+    refusal: NotCompilable,
+) -> tuple[tuple[pa.DataType, ...], pa.DataType]:
+    """What the arguments are cast to, and the type of the result."""
+    aggregate = AGGREGATES[call.name]
+    types = [argument.type for argument in arguments]
+    if VOID in types or not aggregate.accepts(types, bool(keys)):
+        raise refusal
+    operands = [Operand(t, term) for t, term in zip(types, terms, strict=True)]
+    if keys and aggregate.of_order:
+        operands = [Operand(keys[0][0].type, call), *operands]
+    found = signature(Call(call.name, tuple(terms), call.source), operands)
+    if found is None:
+        raise refusal
+    # Numbers are added up as they are: SUM of INT is exact, and AVG makes doubles of them itself.
+    wanted = tuple(t if is_number(t) or aggregate.of_order else w for t, w in zip(types, found.takes, strict=False))
+    return wanted, found.gives
 
 
-def _combined(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _whole(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
-def _distinct_values(values: pa.Array) -> pa.Array:
-    """Each value once; Spark has one NaN and one zero."""
-    if values.type in FLOATS:
-        values = pc.add(values, pa.scalar(0.0, values.type))
-    return values.unique()
-
-
-class _Overflow:
-    """The result does not fit its type."""
-
-
-OVERFLOW = _Overflow()
-
-
-def _count(values: pa.Array, _: pa.DataType) -> Any:
-    return len(values)
-
-
-def _sum(values: pa.Array, type_: pa.DataType) -> Any:
-    if not len(values):
-        return None
-    if type_ == DOUBLE:
-        return _double_sum(values)
-    if type_ == BIGINT:
-        whole = int(_decimal_sum(values.cast(BIGINT).cast(pa.decimal128(19, 0))))
-        return whole if -(2**63) <= whole < 2**63 else OVERFLOW
-    found = fitted(_decimal_sum(values), type_)
-    return OVERFLOW if found is None else found
-
-
-def _decimal_sum(values: pa.Array) -> Decimal:
-    scale = values.type.scale
-    unscaled = pc.sum(values.cast(pa.decimal256(76, scale))).as_py()
-    return EXACT.create_decimal(unscaled)
-
-
-def _double_sum(values: pa.Array) -> float:
-    """One after another, as Spark adds them; numpy's own sum takes another order."""
-    return float(np.cumsum(values.cast(DOUBLE, safe=False).to_numpy(zero_copy_only=False))[-1])
-
-
-def _avg(values: pa.Array, type_: pa.DataType) -> Any:
-    if not len(values):
-        return None
-    if type_ == DOUBLE:
-        return _double_sum(values) / len(values)
-    found = fitted(SPARK.divide(_decimal_sum(values), Decimal(len(values))), type_)
-    return OVERFLOW if found is None else found
-
-
-def _extreme(sign: int) -> Aggregate:
-    def find(values: pa.Array, _: pa.DataType) -> Any:
-        if not len(values):
-            return None
-        if values.type in FLOATS:
-            return _float_extreme(values, sign)
-        # Text is compared by bytes of UTF-8, which is what Arrow does too.
-        return pc.max(values) if sign > 0 else pc.min(values)
-
-    return find
-
-
-def _float_extreme(values: pa.Array, sign: int) -> float:
-    """NaN is above all numbers."""
-    numbers = values.filter(pc.invert(pc.is_nan(values)))
-    if len(numbers) == 0 or (sign > 0 and len(numbers) < len(values)):
-        return float("nan")
-    return float((pc.max(numbers) if sign > 0 else pc.min(numbers)).as_py())
-
-
-AGGREGATES: dict[str, Aggregate] = {
-    "count": _count,
-    "sum": _sum,
-    "avg": _avg,
-    "min": _extreme(-1),
-    "max": _extreme(1),
-}
+__all__ = ["AGGREGATES", "CompiledAggregate", "Groups", "TableError", "compile_aggregate"]

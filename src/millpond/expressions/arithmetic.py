@@ -1,4 +1,4 @@
-"""Arithmetic on whole numbers and doubles; what has decimals in it is passed on to decimals.py."""
+"""Arithmetic on whole numbers and doubles; decimals are in decimals.py."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 
 from millpond.expressions import decimals
 from millpond.expressions.coercion import BIGINT, DATE, DOUBLE, FLOATS, INTEGERS, is_interval
-from millpond.expressions.failures import NotCompilable, RowError, attempt
+from millpond.expressions.failures import NotCompilable, RowError, attempt, division_by_zero, remainder_by_zero
 from millpond.expressions.frames import Datum
-from millpond.expressions.kernels import Kernel, Run, Site, elementwise
 from millpond.expressions.rules import (
     add_rule,
     arithmetic_rule,
@@ -26,10 +25,8 @@ from millpond.expressions.rules import (
     whole_division_rule,
     whole_rule,
 )
-from millpond.expressions.signatures import Function, Functions, takes
+from millpond.expressions.signatures import Function, Functions, Kernel, Run, Site, elementwise, takes
 from millpond.expressions.times import add_days, move
-
-ZERO_DIVISOR = "division by zero"
 
 
 def _operator(checked: Run, plain: Run, exact: Callable[[Site], Run]) -> Callable[[Site], Run]:
@@ -69,11 +66,11 @@ def _subtract(site: Site) -> Run:
     return _operator(pc.subtract_checked, pc.subtract, decimals.subtract)(site)
 
 
-def refuse_zero(left: Datum, right: Datum) -> None:
-    """Division fails where both sides are there and the divisor is zero."""
+def refuse_zero(left: Datum, right: Datum, error: Callable[[], RowError] = division_by_zero) -> None:
+    """Raise if both sides are not NULL and the divisor is zero."""
     zero = pc.equal(right, pa.scalar(0, right.type) if not pa.types.is_decimal(right.type) else decimals.zero(right))
     if pc.any(pc.and_(pc.fill_null(zero, False), pc.is_valid(left))).as_py():
-        raise RowError(ZERO_DIVISOR)
+        raise error()
 
 
 def _divide(site: Site) -> Run:
@@ -88,12 +85,12 @@ def _divide(site: Site) -> Run:
 
 def _whole_division(site: Site) -> Run:
     if pa.types.is_decimal(site.takes[0]):
-        raise NotCompilable("DIV of decimals is evaluated by Spark")
+        raise NotCompilable("DIV of decimals")
     return lambda left, right: attempt(pc.divide_checked, left, right)
 
 
 def _numpy(function: Callable[..., Any], type_: pa.DataType) -> Run:
-    """A numpy function of two arrays; rows with a NULL are computed on ones and masked again."""
+    """A numpy function of two arrays; rows with a NULL are computed with 1 and masked afterwards."""
 
     def run(left: Datum, right: Datum) -> Datum:
         if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
@@ -113,7 +110,7 @@ def _remainder(left: Any, right: Any) -> Any:
     if left.dtype.kind == "f":
         with np.errstate(invalid="ignore"):
             return np.fmod(left, right)
-    # The most negative number over -1 does not fit its type, and numpy would have to trap it.
+    # The smallest number divided by -1 is out of range, which would trap in numpy.
     return np.fmod(left, np.where(right == -1, 1, right))
 
 
@@ -130,7 +127,7 @@ def _modulo(function: Callable[..., Any], exact: Callable[[Site], Run]) -> Calla
         compute = exact(site) if pa.types.is_decimal(type_) else _numpy(function, type_)
 
         def run(left: Datum, right: Datum) -> Datum:
-            refuse_zero(left, right)
+            refuse_zero(left, right, remainder_by_zero)
             return compute(left, right)
 
         return run
@@ -187,7 +184,7 @@ def _whole(rounding: str) -> Callable[[Site], Run]:
 
 
 def _saturating(function: Callable[..., Any]) -> Run:
-    """CEIL and FLOOR of a double: beyond BIGINT the nearest one, NaN is zero, as Java's conversion has it."""
+    """CEIL and FLOOR of a double: beyond BIGINT the nearest one, and zero for NaN, as Java converts doubles."""
     low, high = -(2**63), 2**63 - 1
 
     def one(value: float) -> int:
@@ -222,6 +219,6 @@ FUNCTIONS: Functions = {
     "sqrt": takes(DOUBLE, DOUBLE).by_columns(pc.sqrt, "the square root"),
     "round": _ROUNDED.by(Kernel(_round("half_up"), fallible=True), "rounded to places, a half away from zero"),
     "bround": _ROUNDED.by(Kernel(_round("half_even"), fallible=True), "rounded to places, a half to the even digit"),
-    "ceil": _WHOLE.by(Kernel(_whole("up"), fallible=True), "the next number above, whole or of so many places"),
-    "floor": _WHOLE.by(Kernel(_whole("down"), fallible=True), "the next number below, whole or of so many places"),
+    "ceil": _WHOLE.by(Kernel(_whole("up"), fallible=True), "rounded up to a whole number or to places"),
+    "floor": _WHOLE.by(Kernel(_whole("down"), fallible=True), "rounded down to a whole number or to places"),
 }

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.expressions.coercion import BIGINT, BOOLEAN, FLOATS, INT, STRING, VOID, is_list
+from millpond.expressions.array_elements import (
+    ARRAY_SORT,
+    DISTINCT,
+    EXCEPT,
+    HOLDS,
+    INTERSECT,
+    LARGEST,
+    OVERLAP,
+    POSITION,
+    REMOVED,
+    SMALLEST,
+    SORT_ARRAY,
+    SORTED_ENTRIES,
+    UNION,
+    lengths_of,
+    listed,
+    relisted,
+    side_by_side,
+)
+from millpond.expressions.coercion import BIGINT, BOOLEAN, DATE, INT, INTEGERS, STRING, VOID
 from millpond.expressions.failures import NotCompilable, RowError
-from millpond.expressions.frames import Datum, as_array
-from millpond.expressions.kernels import Kernel, Run, Site, elementwise, on_columns
+from millpond.expressions.frames import Datum, as_array, mask_of
 from millpond.expressions.nested_rules import (
     array_rule,
     array_size_rule,
@@ -31,28 +48,14 @@ from millpond.expressions.nested_rules import (
     size_rule,
     slice_rule,
     sort_rule,
+    zip_rule,
 )
-from millpond.expressions.signatures import Function, Functions
+from millpond.expressions.signatures import Function, Functions, Kernel, Run, Site, elementwise, on_columns
+from millpond.expressions.terms import Interval
+from millpond.expressions.times import DAY_US, days_plus_months, numbers
 
 ITEMS_MAX = 1_000_000
 Items = list[Any]
-
-
-def lengths_of(array: pa.Array) -> Any:
-    """The number of elements of each array as numpy, 0 for NULL."""
-    return np.asarray(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False), dtype=np.int64)
-
-
-def relisted(array: pa.Array, values: pa.Array) -> pa.Array:
-    """Arrays of the same lengths, NULL where they were, with other elements: one for each of `array.flatten()`."""
-    return listed(lengths_of(array), values, array.is_null())
-
-
-def listed(lengths: Any, values: pa.Array, nulls: pa.Array) -> pa.Array:
-    """Arrays of these lengths cut from one run of elements."""
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    made = pa.ListArray.from_arrays(pa.array(offsets), values, type=pa.list_(values.type))
-    return pc.if_else(nulls, pa.scalar(None, made.type), made) if pc.any(nulls).as_py() else made
 
 
 def _size(value: Datum) -> Datum:
@@ -84,108 +87,39 @@ def element(*, from_one: bool, tolerant: bool) -> Run:
         index = np.where(wanted > 0, wanted - 1, lengths + wanted) if from_one else wanted
         outside = (index < 0) | (index >= lengths)
         if from_one and (known & (wanted == 0)).any():
-            raise RowError("elements are counted from 1, and 0 is none")
+            raise RowError("array indexes start at 1, not 0")
         if not tolerant and (known & outside).any():
-            raise RowError(f"the array has no element at {wanted[known & outside][0]}")
+            raise RowError(f"the array index {wanted[known & outside][0]} is out of bounds")
         starts = np.cumsum(lengths) - lengths
         return array.flatten().take(pa.array(starts + index, mask=~known | outside))
 
     return on_columns(pick)
 
 
-def exact(*types: pa.DataType) -> None:
-    """Refuses elements whose equality is not that of Python: NaN, negative zero, and what contains them."""
-    for type_ in types:
-        inner = type_.value_type if is_list(type_) else type_
-        if inner in FLOATS or pa.types.is_nested(inner):
-            raise NotCompilable("equality of elements of this type")
-
-
-def _by_equality(function: Callable[..., Any], nullable: Sequence[int] = ()) -> Kernel:
-    def make(site: Site) -> Run:
-        exact(*site.takes)
-        return elementwise(function, site.gives, nullable)
-
-    return Kernel(make)
-
-
-def _holds(items: Items, wanted: Any) -> bool | None:
-    return True if wanted in items else (None if None in items else False)
-
-
-def _position(items: Items, wanted: Any) -> int:
-    return items.index(wanted) + 1 if wanted in items else 0
-
-
-def _distinct(items: Items) -> Items:
-    return list(dict.fromkeys(items))
-
-
-def _union(left: Items, right: Items) -> Items:
-    return _distinct(left + right)
-
-
-def _intersect(left: Items, right: Items) -> Items:
-    others = set(right)
-    return [item for item in _distinct(left) if item in others]
-
-
-def _except(left: Items, right: Items) -> Items:
-    others = set(right)
-    return [item for item in _distinct(left) if item not in others]
-
-
-def _overlap(left: Items, right: Items) -> bool | None:
-    if (set(left) - {None}) & (set(right) - {None}):
-        return True
-    return None if left and right and (None in left or None in right) else False
-
-
-def _ordered(function: Callable[..., Any]) -> Kernel:
-    """A function of the order of elements; Spark's own order of NaN and negative zero is not Python's."""
-
-    def make(site: Site) -> Run:
-        if pa.types.is_nested(site.takes[0].value_type):
-            raise NotCompilable("the order of nested elements")
-        floats = site.takes[0].value_type in FLOATS
-
-        def one(items: Items, *rest: Any) -> Any:
-            if floats and any(v is not None and (v != v or (v == 0 and math.copysign(1, v) < 0)) for v in items):
-                raise NotCompilable("the order of NaN and negative zero")
-            return function(items, *rest)
-
-        if len(site.takes) > 1:
-            site.constant(1)
-        return elementwise(one, site.gives)
-
-    return Kernel(make)
-
-
-def _known(items: Items) -> Items:
-    return [item for item in items if item is not None]
-
-
-def _sort_array(items: Items, ascending: bool = True) -> Items:
-    """NULLs first, or last when the order is descending."""
-    known = sorted(_known(items), reverse=not ascending)
-    nulls = [None] * (len(items) - len(known))
-    return nulls + known if ascending else known + nulls
-
-
-def _array_sort(items: Items) -> Items:
-    known = sorted(_known(items))
-    return known + [None] * (len(items) - len(known))
+def _compact(array: pa.Array) -> pa.Array:
+    known = array.flatten().is_valid().to_numpy(zero_copy_only=False)
+    rows = np.repeat(np.arange(len(array)), lengths_of(array))
+    return listed(np.bincount(rows[known], minlength=len(array)), array.flatten().drop_null(), array.is_null())
 
 
 def _slice(items: Items, start: int, length: int) -> Items:
     if start == 0 or length < 0:
-        raise RowError("SLICE starts at 1 or at a negative place, and its length is not negative")
+        raise RowError("the start of SLICE must not be 0, and its length must not be negative")
     begin = start - 1 if start > 0 else len(items) + start
     return items[begin : begin + length] if begin >= 0 else []
 
 
-def _flatten(items: Items) -> Items | None:
-    return None if None in items else [item for inner in items for item in inner]
+def _flatten(array: pa.Array) -> pa.Array:
+    """The elements of the inner arrays; NULL if one of them is."""
+    inner = array.flatten()
+    rows = np.repeat(np.arange(len(array)), lengths_of(array))
+    gone = mask_of(array.is_null())
+    gone[rows[mask_of(inner.is_null())]] = True
+    lengths = np.where(gone[rows], 0, lengths_of(inner))
+    values = inner.flatten()
+    if gone[rows].any():
+        values = values.filter(pa.array(np.repeat(~gone[rows], lengths_of(inner))))
+    return listed(np.bincount(rows, lengths, len(array)).astype(np.int64), values, pa.array(gone))
 
 
 def _join(items: Items, delimiter: str, instead: str | None = None) -> str:
@@ -204,15 +138,64 @@ def _sequence(first: int, last: int, step: int | None = None) -> Items:
     if first == last:
         return [first]
     if step == 0 or (last - first) * step < 0:
-        raise RowError("the step of SEQUENCE does not lead from its start to its end")
+        raise RowError("the step of SEQUENCE does not lead from start to end")
     if abs(last - first) // abs(step) > ITEMS_MAX:
         raise NotCompilable("a very long array")
     return list(range(first, last + (1 if step > 0 else -1), step))
 
 
+def _sequence_of(site: Site) -> Run:
+    """SEQUENCE of whole numbers, or of dates or times by an interval."""
+    if site.gives.value_type in INTEGERS:
+        return elementwise(_sequence, site.gives)
+    step = site.constant(2) if len(site.takes) > 2 else None
+    if step is not None and site.gives.value_type == DATE and step.microseconds % DAY_US:
+        raise NotCompilable("a SEQUENCE of dates by less than a day")
+    if step is not None and step.months and step.microseconds:
+        raise NotCompilable("a SEQUENCE by months and days")
+    unit = DAY_US if site.gives.value_type == DATE else 1
+
+    def make(first: pa.Array, last: pa.Array, *_: pa.Array) -> pa.Array:
+        pairs = zip(numbers(first).tolist(), numbers(last).tolist(), strict=True)
+        known = pc.and_(first.is_valid(), last.is_valid()).to_pylist()
+        found = [_moments(a, b, step, unit) if there else None for (a, b), there in zip(pairs, known, strict=True)]
+        whole = pa.array(found, pa.list_(pa.int32() if unit > 1 else pa.int64()))
+        return relisted(whole, whole.flatten().view(site.gives.value_type))
+
+    return on_columns(make)
+
+
+def _moments(first: int, last: int, step: Interval | None, unit: int) -> Items:
+    """Days or microseconds from one to another, by days or by months of the calendar."""
+    if step is None or not step.months:
+        by = DAY_US // unit if step is None else step.microseconds // unit
+        return _sequence(first, last, by if step is not None or first <= last else -by)
+    found = [first]
+    while len(found) <= ITEMS_MAX:
+        days, rest = divmod(first, DAY_US // unit) if unit == 1 else (first, 0)
+        moved = int(days_plus_months(np.array([days]), len(found) * step.months)[0])
+        following = moved * (DAY_US // unit) + rest if unit == 1 else moved
+        if following > last if step.months > 0 else following < last:
+            break
+        found.append(following)
+    if first != last and (last - first) * step.months < 0:
+        raise RowError("the step of SEQUENCE does not lead from its start to its end")
+    return found
+
+
+def _zipped(site: Site) -> Run:
+    fields = list(site.gives.value_type)
+
+    def make(*columns: pa.Array) -> pa.Array:
+        lengths, gone, _, sides = side_by_side(columns)
+        return listed(lengths, pa.StructArray.from_arrays(sides, fields=fields), gone)
+
+    return on_columns(make)
+
+
 def _insert(items: Items, place: int, item: Any) -> Items:
     if place == 0:
-        raise RowError("elements are counted from 1, and 0 is none")
+        raise RowError("array indexes start at 1, not 0")
     if abs(place) > ITEMS_MAX:
         raise NotCompilable("a very long array")
     if place > 0:
@@ -228,7 +211,7 @@ def joined_lists(*columns: Items) -> Items:
 
 
 def concat_ws(separator: Datum, *texts: Datum) -> Datum:
-    """CONCAT_WS of texts and arrays of texts; Arrow's own loses rows when all texts of a row are NULL."""
+    """CONCAT_WS of texts and arrays of texts; Arrow's function is wrong for rows in which all texts are NULL."""
     arguments = (separator, *texts)
     lengths = [len(a) for a in arguments if isinstance(a, pa.Array)]
     length = lengths[0] if lengths else 1
@@ -251,14 +234,12 @@ FUNCTIONS: Functions = {
     "size": Function(size_rule, INT).by_columns(_size, "the number of elements of an array or map"),
     "array_size": Function(array_size_rule, INT).by_columns(_size, "the number of elements of an array"),
     "get": Function(get_rule).by_columns(
-        element(from_one=False, tolerant=True), "the element at a place counted from 0, or NULL"
+        element(from_one=False, tolerant=True), "the element at an index starting at 0, or NULL"
     ),
-    "array_contains": Function(holds_rule, BOOLEAN).by(_by_equality(_holds), "whether a value is in an array"),
-    "array_position": Function(item_rule(BIGINT), BIGINT).by(
-        _by_equality(_position), "the place of a value counted from 1, or 0"
-    ),
+    "array_contains": Function(holds_rule, BOOLEAN).by(HOLDS, "whether a value is in an array"),
+    "array_position": Function(item_rule(BIGINT), BIGINT).by(POSITION, "the place of a value counted from 1, or 0"),
     "array_remove": Function(item_rule()).by(
-        _by_equality(lambda items, gone: [item for item in items if item is None or item != gone]),
+        REMOVED,
         "the array without a value",
     ),
     "array_append": Function(item_rule()).by(
@@ -271,31 +252,29 @@ FUNCTIONS: Functions = {
     ),
     "array_insert": Function(insert_rule).by(
         Kernel(lambda site: elementwise(_insert, site.gives, (2,)), fallible=True),
-        "the array with a value at a place, counted from 1 or from the end",
+        "the array with a value inserted at an index, from 1 or from the end",
     ),
-    "array_compact": _LIST.by_rows(_known, "the array without its NULLs"),
-    "array_distinct": _LIST.by(_by_equality(_distinct), "each element once"),
-    "array_union": _LISTS.by(_by_equality(_union), "the elements of either array, each once"),
-    "array_intersect": _LISTS.by(_by_equality(_intersect), "the elements of both arrays, each once"),
-    "array_except": _LISTS.by(_by_equality(_except), "the elements of the first array only, each once"),
+    "array_compact": _LIST.by_columns(on_columns(_compact), "the array without its NULLs"),
+    "array_distinct": _LIST.by(DISTINCT, "each element once"),
+    "array_union": _LISTS.by(UNION, "the elements of either array, each once"),
+    "array_intersect": _LISTS.by(INTERSECT, "the elements of both arrays, each once"),
+    "array_except": _LISTS.by(EXCEPT, "the elements of the first array only, each once"),
     "arrays_overlap": Function(lists_rule(BOOLEAN), BOOLEAN).by(
-        _by_equality(_overlap), "whether two arrays have an element in common"
+        OVERLAP, "whether two arrays have an element in common"
     ),
-    "array_max": Function(item_of_rule).by(
-        _ordered(lambda items: max(_known(items), default=None)), "the largest element"
-    ),
-    "array_min": Function(item_of_rule).by(
-        _ordered(lambda items: min(_known(items), default=None)), "the smallest element"
-    ),
-    "sort_array": _SORTED.by(_ordered(_sort_array), "the array in order, NULLs first; last when descending"),
-    "array_sort": _LIST.by(_ordered(_array_sort), "the array in order, NULLs last"),
+    "array_max": Function(item_of_rule).by(LARGEST, "the largest element"),
+    "array_min": Function(item_of_rule).by(SMALLEST, "the smallest element"),
+    "sort_array": _SORTED.by(SORT_ARRAY, "the array in order, NULLs first; last when descending"),
+    "array_sort": _LIST.by(ARRAY_SORT, "the array in order, NULLs last"),
+    "?sorted_entries": _LIST.by(SORTED_ENTRIES),
     "array_join": Function(join_rule, STRING).by_rows(_join, "the elements as one text with a delimiter"),
     "array_repeat": Function(repeat_rule).by(
-        Kernel(lambda site: elementwise(_repeated, site.gives, (0,))), "an array of one value so many times"
+        Kernel(lambda site: elementwise(_repeated, site.gives, (0,))), "an array of a repeated value"
     ),
     "slice": Function(slice_rule).by_rows(_slice, "a part of an array, counted from 1", fallible=True),
-    "flatten": Function(flatten_rule).by_rows(_flatten, "an array of arrays as one array"),
-    "sequence": Function(sequence_rule).by_rows(
-        _sequence, "the whole numbers from one to another, by a step", fallible=True
+    "flatten": Function(flatten_rule).by_columns(on_columns(_flatten), "an array of arrays as one array"),
+    "arrays_zip": Function(zip_rule).by(Kernel(_zipped), "an array of structs of the elements of several arrays"),
+    "sequence": Function(sequence_rule).by(
+        Kernel(_sequence_of, fallible=True), "the whole numbers from one to another, by a step"
     ),
 }

@@ -1,4 +1,4 @@
-"""More of dates and timestamps: parts, calendar arithmetic, seconds since 1970, and texts in a format."""
+"""Calendar functions: parts of dates, months, seconds since 1970, and formatting and parsing by a pattern."""
 
 from __future__ import annotations
 
@@ -14,9 +14,19 @@ import pyarrow.compute as pc
 from millpond.expressions.coercion import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTEGERS, STRING
 from millpond.expressions.failures import NotCompilable, RowError, attempt
 from millpond.expressions.frames import Datum
-from millpond.expressions.kernels import Kernel, Run, Site, elementwise, on_arrays, on_columns, python_values
 from millpond.expressions.rules import Operands, Signature, fits
-from millpond.expressions.signatures import Function, Functions, takes
+from millpond.expressions.signatures import (
+    Function,
+    Functions,
+    Kernel,
+    Run,
+    Site,
+    elementwise,
+    on_arrays,
+    on_columns,
+    python_values,
+    takes,
+)
 from millpond.expressions.texts import Malformed
 from millpond.expressions.time_formats import DAYS, MONTHS, reader, slices, writer
 from millpond.expressions.times import (
@@ -81,7 +91,7 @@ _WEEK_NAMES = {name[:size]: place for place, name in enumerate(_WEEK) for size i
 def _next_day(day: int, name: str) -> int:
     wanted = _WEEK_NAMES.get(name.upper())
     if wanted is None:
-        raise RowError(f"'{name}' is no day of the week")
+        raise RowError(f"'{name}' is not a day of the week")
     return day + 1 + (wanted - 1 - day) % 7
 
 
@@ -93,7 +103,7 @@ def _next(days: Datum, names: Datum) -> Datum:
 
 
 def _months_between(site: Site) -> Run:
-    """By days where both are the same day of the month or both the last, else by parts of 31 days."""
+    """Whole months if both are the same day of the month or both the last one, else with a fraction of 31 days."""
     rounded = site.constant(2) if len(site.takes) == 3 else True
     if rounded is None:
         raise NotCompilable("a literal that is NULL")
@@ -128,7 +138,7 @@ def _make_date(year: int, month: int, day: int) -> date:
     try:
         return date(year, month, day)
     except (ValueError, OverflowError) as error:
-        raise RowError("there is no such date") from error
+        raise RowError("the date does not exist") from error
 
 
 def _make_timestamp(year: int, month: int, day: int, hour: int, minute: int, exact: Decimal) -> datetime:
@@ -140,7 +150,7 @@ def _make_timestamp(year: int, month: int, day: int, hour: int, minute: int, exa
     try:
         moment = datetime(year, month, day, hour, minute, full, int(rest * SECOND_US), tzinfo=UTC)
     except (ValueError, OverflowError) as error:
-        raise RowError("there is no such time") from error
+        raise RowError("the time does not exist") from error
     return moment + minute_more
 
 
@@ -209,7 +219,7 @@ def _from_unixtime(site: Site) -> Run:
 
 
 def _read(gives: pa.DataType, *, safe: bool = False) -> Kernel:
-    """A text read by a format, as a timestamp, a date, or seconds since 1970."""
+    """A text parsed by a pattern, as a timestamp, a date, or seconds since 1970."""
 
     def make(site: Site) -> Run:
         read = reader(_pattern(site)).read
@@ -220,7 +230,7 @@ def _read(gives: pa.DataType, *, safe: bool = False) -> Kernel:
             except Malformed as error:
                 if safe:
                     return None
-                raise RowError(f"'{text}' does not have the format") from error
+                raise RowError(f"'{text}' does not match the format") from error
 
         def moments(array: pa.Array) -> pa.Array:
             encoded = array.dictionary_encode()
@@ -276,7 +286,7 @@ def _timestamp_add(site: Site) -> Run:
 
 
 def _timestamp_diff(site: Site) -> Run:
-    """Whole units from the first time to the second, cut towards zero."""
+    """Whole units from the first time to the second, truncated towards zero."""
     months, micros = _unit(site)
 
     def subtract(start: pa.Array, end: pa.Array) -> pa.Array:
@@ -291,7 +301,7 @@ def _timestamp_diff(site: Site) -> Run:
 
 
 def _months_until(first: Numbers, last: Numbers) -> Numbers:
-    """Whole months; a day that the time of day does not complete is not counted."""
+    """Whole months; a month that the time of day does not complete is not counted."""
     (day1, time1), (day2, time2) = np.divmod(first, DAY_US), np.divmod(last, DAY_US)
     day2 = day2 - ((day2 > day1) & (time2 < time1)) + ((day2 < day1) & (time2 > time1))
     month1, month2 = months_of(day1), months_of(day2)
@@ -328,9 +338,9 @@ FUNCTIONS: Functions = {
     ),
     "last_day": takes(DATE, DATE).by_columns(on_arrays(_last_day), "the last day of the month"),
     "add_months": takes(DATE, DATE, INT).by_columns(
-        on_columns(_add_months), "the date so many months later", fallible=True
+        on_columns(_add_months), "the date with months added", fallible=True
     ),
-    "next_day": takes(DATE, DATE, STRING).by_columns(_next, "the next such day of the week", fallible=True),
+    "next_day": takes(DATE, DATE, STRING).by_columns(_next, "the next date with this day of the week", fallible=True),
     "months_between": takes(DOUBLE, TIMESTAMP, TIMESTAMP, BOOLEAN, optional=1).by(
         Kernel(_months_between), "the months between two times, with a fraction"
     ),
@@ -339,10 +349,10 @@ FUNCTIONS: Functions = {
         _make_timestamp, "the timestamp of year, month, day, hour, minute and second", fallible=True
     ),
     "trunc": takes(DATE, DATE, STRING).by(
-        truncating({*MONTHS_PER_UNIT, "WEEK"}, 1, _trunc), "the date cut to a unit, such as 'month'"
+        truncating({*MONTHS_PER_UNIT, "WEEK"}, 1, _trunc), "the date truncated to a unit, such as 'month'"
     ),
     "unix_date": takes(INT, DATE).by_columns(lambda days: pc.cast(days, INT), "the days since 1970"),
-    "date_from_unix_date": takes(DATE, INT).by_columns(_as_date, "the date so many days from 1970"),
+    "date_from_unix_date": takes(DATE, INT).by_columns(_as_date, "the date of a number of days since 1970"),
     "unix_seconds": takes(BIGINT, TIMESTAMP).by_columns(_per_second(SECOND_US), "the seconds since 1970, rounded down"),
     "unix_millis": takes(BIGINT, TIMESTAMP).by_columns(_per_second(1_000), "the milliseconds since 1970, rounded down"),
     "unix_micros": takes(BIGINT, TIMESTAMP).by_columns(_per_second(1), "the microseconds since 1970"),
@@ -356,15 +366,15 @@ FUNCTIONS: Functions = {
         _since_1970(1), "microseconds since 1970 as a timestamp", fallible=True
     ),
     "timestampadd": takes(TIMESTAMP, STRING, BIGINT, TIMESTAMP).by(
-        Kernel(_timestamp_add, fallible=True), "the time so many units later: timestampadd(HOUR, 2, time)"
+        Kernel(_timestamp_add, fallible=True), "the time with units added: timestampadd(HOUR, 2, time)"
     ),
     "timestampdiff": takes(BIGINT, STRING, TIMESTAMP, TIMESTAMP).by(
         Kernel(_timestamp_diff), "whole units between two times: timestampdiff(HOUR, start, end)"
     ),
     "date_format": takes(STRING, TIMESTAMP, STRING).by(Kernel(_formatted), "a date or timestamp as text in a format"),
     "from_unixtime/2": takes(STRING, BIGINT, STRING).by(Kernel(_from_unixtime, fallible=True)),
-    "to_timestamp": format_rule(TIMESTAMP).by(_read(TIMESTAMP), "a text read as a timestamp, perhaps by a format"),
-    "to_date": format_rule(DATE).by(_read(DATE), "a text read as a date, perhaps by a format"),
+    "to_timestamp": format_rule(TIMESTAMP).by(_read(TIMESTAMP), "a text parsed as a timestamp, optionally by a format"),
+    "to_date": format_rule(DATE).by(_read(DATE), "a text parsed as a date, optionally by a format"),
     "try_to_timestamp": format_rule(TIMESTAMP).by(_read(TIMESTAMP, safe=True), "to_timestamp, or NULL"),
     "try_to_date": format_rule(DATE).by(_read(DATE, safe=True), "to_date, or NULL"),
     "unix_timestamp/2": format_rule(BIGINT).by(_read(BIGINT)),

@@ -1,4 +1,4 @@
-"""The names of functions: other words for them, and the node classes that sqlglot has for their calls."""
+"""The names of functions: aliases, and the node classes that sqlglot uses for their calls."""
 
 from __future__ import annotations
 
@@ -29,8 +29,13 @@ ALIASES: dict[str, tuple[str, tuple[int, ...]]] = {
     "regexp_like": ("rlike", ()),
     "cardinality": ("size", ()),
     "mean": ("avg", ()),
-    "std": ("stddev", ()),
-    "var_samp": ("variance", ()),
+    "std": ("stddev_samp", ()),
+    "stddev": ("stddev_samp", ()),
+    "variance": ("var_samp", ()),
+    "any": ("bool_or", ()),
+    "some": ("bool_or", ()),
+    "every": ("bool_and", ()),
+    "string_agg": ("listagg", ()),
     "array_agg": ("collect_list", ()),
     "first_value": ("first", ()),
     "last_value": ("last", ()),
@@ -47,8 +52,8 @@ ALIASES: dict[str, tuple[str, tuple[int, ...]]] = {
     "printf": ("format_string", ()),
 }
 
-# Node class -> name and the arguments in order. `*x` is a list of arguments; whatever else a node carries
-# beyond these and the ignored ones makes it unknown, so that nothing written is overlooked.
+# Node class -> name and the arguments in order. `*x` is a list of arguments; a node with any other argument, except the
+# ignored ones, is unknown, so that nothing the user wrote is ignored.
 NODES: dict[type[exp.Expression], tuple[str, tuple[str, ...]]] = {
     exp.Add: ("+", ("this", "expression")),
     exp.Sub: ("-", ("this", "expression")),
@@ -122,16 +127,45 @@ NODES: dict[type[exp.Expression], tuple[str, tuple[str, ...]]] = {
     exp.Avg: ("avg", ("this",)),
     exp.Min: ("min", ("this",)),
     exp.Max: ("max", ("this",)),
-    exp.Stddev: ("stddev", ("this",)),
+    exp.Stddev: ("stddev_samp", ("this",)),
     exp.StddevPop: ("stddev_pop", ("this",)),
     exp.StddevSamp: ("stddev_samp", ("this",)),
-    exp.Variance: ("variance", ("this",)),
+    exp.Variance: ("var_samp", ("this",)),
     exp.VariancePop: ("var_pop", ("this",)),
     exp.ArrayAgg: ("collect_list", ("this",)),
     exp.ArrayUniqueAgg: ("collect_set", ("this",)),
     exp.AnyValue: ("any_value", ("this",)),
     exp.First: ("first", ("this",)),
     exp.Last: ("last", ("this",)),
+    exp.FirstValue: ("first", ("this",)),
+    exp.LastValue: ("last", ("this",)),
+    exp.CountIf: ("count_if", ("this",)),
+    exp.LogicalAnd: ("bool_and", ("this",)),
+    exp.LogicalOr: ("bool_or", ("this",)),
+    exp.BitwiseAndAgg: ("bit_and", ("this",)),
+    exp.BitwiseOrAgg: ("bit_or", ("this",)),
+    exp.BitwiseXorAgg: ("bit_xor", ("this",)),
+    exp.ArgMax: ("max_by", ("this", "expression", "count")),
+    exp.ArgMin: ("min_by", ("this", "expression", "count")),
+    exp.Median: ("median", ("this",)),
+    exp.Mode: ("mode", ("this",)),
+    **{
+        class_: (class_.sql_name().lower(), ("this", "expression"))
+        for class_ in (
+            exp.Corr,
+            exp.CovarPop,
+            exp.CovarSamp,
+            exp.RegrSlope,
+            exp.RegrIntercept,
+            exp.RegrR2,
+            exp.RegrCount,
+            exp.RegrAvgx,
+            exp.RegrAvgy,
+            exp.RegrSxx,
+            exp.RegrSxy,
+            exp.RegrSyy,
+        )
+    },
     exp.Distinct: ("distinct", ("*expressions",)),
     exp.Array: ("array", ("*expressions",)),
     exp.ArrayCompact: ("array_compact", ("this",)),
@@ -174,7 +208,7 @@ NODES: dict[type[exp.Expression], tuple[str, tuple[str, ...]]] = {
     exp.Cot: ("cot", ("this",)),
 }
 
-# Marks that the Spark dialect sets on every node of its class, and that therefore say nothing.
+# Arguments that the Spark dialect sets on every node of a class, and that therefore have no meaning.
 IGNORED: dict[type[exp.Expression], frozenset[str]] = {
     exp.Div: frozenset({"typed", "safe"}),
     exp.Concat: frozenset({"safe", "coalesce"}),
@@ -188,7 +222,7 @@ IGNORED: dict[type[exp.Expression], frozenset[str]] = {
     exp.Coalesce: frozenset({"is_nvl", "is_null"}),
 }
 
-# The words of EXTRACT and DATE_PART -> the function they mean.
+# The words of EXTRACT and DATE_PART -> the function.
 PARTS = {
     word: function
     for function, words in {
@@ -208,7 +242,7 @@ PARTS = {
     for word in words.split()
 }
 
-# Functions that are read as other calls, by topic: what they mean, for docs/functions.md.
+# Functions that are rewritten as other calls, by topic, with their description for docs/functions.md.
 WRITTEN_OTHERWISE: dict[str, dict[str, str]] = {
     "Text": {"ilike": "LIKE without regard to case"},
     "Dates and times": {

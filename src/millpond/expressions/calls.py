@@ -1,4 +1,4 @@
-"""A sqlglot tree as plain calls: one name and its arguments each, whatever the words were written as."""
+"""Conversion of a sqlglot tree to terms: each operator and function becomes a call with one name and its arguments."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from millpond.expressions.call_names import ALIASES, IGNORED, NODES, PARTS
 from millpond.expressions.coercion import BINARY, BOOLEAN, DATE, INT, INTEGERS, STRING, VOID
 from millpond.expressions.literals import interval, number, sql_type
 from millpond.expressions.terms import UNKNOWN, Call, Constant, Lambda, Parameter, Reference, Term, Variable, unknown
-from millpond.schema import SIMPLE_TYPES, TIMESTAMP
+from millpond.schema import SIMPLE_TYPES, TIMESTAMP, TIMESTAMP_NTZ
 
 
 def read(expr: exp.Expression) -> Term:
-    """The calls of an expression; what is not known here becomes a call named `?`, which nobody evaluates."""
+    """The term of an expression; anything unknown becomes a call named `?`, which only Spark evaluates."""
     special = _SPECIAL.get(type(expr))
     if special is not None:
         return special(expr)
@@ -32,17 +32,19 @@ def read(expr: exp.Expression) -> Term:
 
 
 def _written(expr: exp.Expression) -> tuple[Term, ...]:
-    """The arguments of a call that is only typed here, in the order of the node."""
+    """The arguments of a call that is only typed, in the order of the node."""
     values = (expr.args.get(name) for name in expr.arg_types)
     flat = (v for value in values for v in (value if isinstance(value, list) else [value]))
     return tuple(read(v) for v in flat if isinstance(v, exp.Expression))
 
 
-# Calls that are a cast to the type they are named after, or to a date or timestamp without a format.
+# Calls that are a cast to the type in their name, or to a date or timestamp without a format.
 _CASTS: dict[str, pa.DataType] = {
     **{name.lower(): type_ for name, type_ in SIMPLE_TYPES.items() if name not in ("VOID", "TIMESTAMP_NTZ")},
     "to_date": DATE,
     "to_timestamp": TIMESTAMP,
+    "to_timestamp_ltz": TIMESTAMP,
+    "to_timestamp_ntz": TIMESTAMP_NTZ,
 }
 
 
@@ -121,6 +123,9 @@ def _cast(expr: exp.Expression) -> Term:
     target = sql_type(expr.args["to"])
     if target is None or any(value for key, value in expr.args.items() if key not in known):
         return unknown(expr)
+    if isinstance(expr.this, exp.Array) and not expr.this.expressions and pa.types.is_list(target):
+        return Constant([], target)
+    # sqlglot's class TryCast stands for CAST too.
     return Call("try_cast" if expr.args.get("safe") else "cast", (read(expr.this),), expr, target)
 
 
@@ -264,7 +269,7 @@ def _part_of(word: str, source: exp.Expression, expr: exp.Expression) -> Term:
 
 
 def _by_count(name: str) -> Callable[[exp.Expression], Term]:
-    """A function that is another one with a format, `name/2`; without arguments it is about the current time."""
+    """A function that is `name/2` with a format; without arguments it uses the current time."""
 
     def read_call(expr: exp.Expression) -> Term:
         arguments = _all(expr.expressions)
@@ -292,7 +297,7 @@ def _lambda(expr: exp.Expression) -> Term:
 
 
 def _over(expr: exp.Expression) -> Term:
-    """What stands before OVER, IGNORE NULLS or WITHIN GROUP has the type of the whole; only Spark evaluates it."""
+    """OVER, IGNORE NULLS and WITHIN GROUP: the type is that of the function before them; only Spark evaluates it."""
     inner, ordered = read(expr.this), expr.find(exp.Ordered)
     if isinstance(expr, exp.WithinGroup) and isinstance(inner, Call) and ordered is not None:
         inner = Call(inner.name, (read(ordered.this), *inner.arguments), inner.source)
@@ -308,7 +313,7 @@ _SPECIAL: dict[type[exp.Expression], Callable[[exp.Expression], Term]] = {
     exp.Null: _null,
     exp.Neg: _negative,
     exp.HexString: _bytes,
-    # What sqlglot makes of LOWER(HEX(x)).
+    # sqlglot's node for LOWER(HEX(x)).
     exp.LowerHex: lambda expr: Call("lower", (Call("hex", (read(expr.this),), expr),), expr),
     exp.TsOrDsToDate: _to_date,
     exp.Cast: _cast,
@@ -333,7 +338,7 @@ _SPECIAL: dict[type[exp.Expression], Callable[[exp.Expression], Term]] = {
     exp.Extract: _extract,
     exp.Interval: interval,
     exp.Lambda: _lambda,
-    # A bare name is a parameter of the lambda around it: columns are nodes of their own.
+    # A bare identifier is a parameter of a lambda: columns have their own node class.
     exp.Identifier: lambda expr: Variable(expr.name.lower()),
     exp.Placeholder: lambda expr: Parameter(expr) if isinstance(expr, exp.Placeholder) else unknown(expr),
 }
@@ -349,7 +354,7 @@ def _nullifzero(expr: exp.Expression) -> Term:
 
 
 def _decode(expr: exp.Expression) -> Term:
-    """DECODE by cases; with two arguments it is about bytes."""
+    """DECODE by cases; with two arguments it decodes bytes."""
     arguments = _all(expr.expressions)
     if len(arguments) < 3:
         return Call("decode", arguments, expr)
@@ -357,7 +362,7 @@ def _decode(expr: exp.Expression) -> Term:
     found: list[Term] = []
     for search, result in zip(rest[::2], rest[1::2], strict=False):
         found += [Call("<=>", (value, search), expr), result]
-    # Without a default Spark takes a NULL of type STRING, which decides the type of the result.
+    # Without a default Spark uses a NULL of type STRING, which determines the type of the result.
     found.append(rest[-1] if len(rest) % 2 else Constant(None, STRING))
     return Call("case", tuple(found), expr)
 
@@ -374,8 +379,16 @@ def _with_unit(plain: str, function: str) -> Callable[[exp.Expression], Term]:
     return read_call
 
 
-# Calls that mean other calls.
+# Calls that are rewritten as other calls.
+def _array_sort(expr: exp.Expression) -> Term:
+    """The entries of a map are sorted by their keys alone, because each key occurs once."""
+    inner = _all(expr.expressions)
+    of_map = len(inner) == 1 and isinstance(inner[0], Call) and inner[0].name == "map_entries"
+    return Call("?sorted_entries", inner, expr) if of_map else _named("array_sort", inner, expr)
+
+
 _FORMS: dict[str, Callable[[exp.Expression], Term]] = {
+    "array_sort": _array_sort,
     "struct": _struct,
     **dict.fromkeys(("dateadd", "date_add", "timestampadd"), _with_unit("date_add", "timestampadd")),
     **dict.fromkeys(("datediff", "date_diff", "timestampdiff"), _with_unit("datediff", "timestampdiff")),

@@ -1,11 +1,13 @@
-"""CAST between simple types by ANSI rules: each conversion gives its values and says which rows do not fit."""
+"""CAST between simple types by ANSI rules: each conversion returns its values and the rows that cannot be cast."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.expressions import texts
-from millpond.expressions.arrays import relisted
+from millpond.expressions.array_elements import relisted
 from millpond.expressions.coercion import (
     BIGINT,
     BINARY,
@@ -33,21 +35,21 @@ from millpond.expressions.frames import NO_ROWS, Datum, Frame, Node
 from millpond.expressions.times import DAY_US, as_text, from_numbers, numbers, timestamp_text
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ, type_name
 
-# The values, with NULL where a row does not fit, and the rows that do not fit.
+# The values, with NULL for rows that cannot be cast, and which rows these are.
 Converted = tuple[pa.Array, pa.Array | None]
 Convert = Callable[[pa.Array, pa.DataType], Converted]
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """How values of one type become another's; `fallible` when a row may not fit."""
+    """A conversion between two types; `fallible` if some values cannot be cast."""
 
     convert: Convert
     fallible: bool = True
 
 
 def node(source: Node, target: Any, *, safe: bool) -> Node:
-    """The node cast to a type: itself when it has it already; `safe` makes NULL of what does not fit."""
+    """The node cast to a type; unchanged if it has the type. With `safe`, values that cannot be cast become NULL."""
     assert isinstance(target, pa.DataType)
     if source.type == target:
         return source
@@ -61,6 +63,34 @@ def node(source: Node, target: Any, *, safe: bool) -> Node:
     return Node(target, run, fallible)
 
 
+def as_type(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Values cast to a type as CAST does; RowError for one that does not fit, NotCompilable where only Spark can."""
+    if values.type == target:
+        return values
+    converted, failed = _conversion(values.type, target).convert(values, target)
+    if failed is not None and pc.any(failed).as_py():
+        raise _misfit(values, failed, target)
+    return converted
+
+
+# Of these types Spark describes every text that it cannot read in the same way.
+_MALFORMED = (*INTEGERS, *FLOATS, BOOLEAN, DATE, TIMESTAMP)
+_QUOTED = re.compile(r"['\\\n\r\t]")
+
+
+def _misfit(values: pa.Array, failed: pa.Array, target: pa.DataType) -> RowError:
+    """The failure of the first value that cannot be cast."""
+    reason = f"a value cannot be cast to {type_name(target)}"
+    if values.type != STRING or target not in _MALFORMED:
+        return RowError(reason)
+    text = values.filter(failed)[0].as_py()
+    if _QUOTED.search(text):
+        return RowError(reason)
+    described = f'The value \'{text}\' of the type "STRING" cannot be cast to "{type_name(target)}" because it is'
+    advice = "malformed. Correct the value as per the syntax, or change its target type."
+    return RowError(reason, f"A value cannot be cast. {described} {advice}")
+
+
 def _runner(source: Node, conversion: Conversion, target: pa.DataType, safe: bool) -> Callable[[Frame], Datum]:
     def run(frame: Frame) -> Datum:
         value = source.run(frame)
@@ -68,7 +98,7 @@ def _runner(source: Node, conversion: Conversion, target: pa.DataType, safe: boo
         array = pa.array([value.as_py()], value.type) if single else value
         converted, failed = conversion.convert(array, target)
         if failed is not None and not safe and pc.any(failed).as_py():
-            raise RowError(f"a value does not fit {type_name(target)}")
+            raise _misfit(array, failed, target)
         return converted[0] if single else converted
 
     return run
@@ -79,6 +109,10 @@ def _conversion(source: pa.DataType, target: pa.DataType) -> Conversion:
         return _of_elements(_conversion(source.value_type, target.value_type))
     if source == target:
         return Conversion(_by_arrow, fallible=False)
+    if pa.types.is_struct(source) and pa.types.is_struct(target) and source.num_fields == target.num_fields:
+        return _of_fields([_conversion(a.type, b.type) for a, b in zip(source, target, strict=True)])
+    if pa.types.is_nested(source) and target == STRING:
+        return _nested_to_text(source)
     for fits_source, fits_target, conversion in CONVERSIONS:
         if fits_source(source) and fits_target(target):
             wide = conversion is _WHOLE_TO_WHOLE and INTEGERS.index(source) < INTEGERS.index(target)
@@ -87,7 +121,7 @@ def _conversion(source: pa.DataType, target: pa.DataType) -> Conversion:
 
 
 def _of_elements(inner: Conversion) -> Conversion:
-    """An array whose elements are converted; one that does not fit makes NULL of itself, or the cast fail."""
+    """A conversion of the elements of arrays; an element that cannot be cast becomes NULL, or makes the cast fail."""
 
     def convert(array: pa.Array, target: pa.DataType) -> Converted:
         values, failed = inner.convert(array.flatten(), target.value_type)
@@ -99,12 +133,59 @@ def _of_elements(inner: Conversion) -> Conversion:
     return Conversion(convert, inner.fallible)
 
 
+def _of_fields(inner: Sequence[Conversion]) -> Conversion:
+    """A conversion of the fields of structs, one by one."""
+
+    def convert(array: pa.Array, target: pa.DataType) -> Converted:
+        parts = [c.convert(part, f.type) for c, part, f in zip(inner, array.flatten(), target, strict=True)]
+        made = pa.StructArray.from_arrays([values for values, _ in parts], fields=list(target), mask=array.is_null())
+        wrong = [pc.fill_null(failed, False) for _, failed in parts if failed is not None]
+        return made, (reduce(pc.or_, wrong) if wrong else None)
+
+    return Conversion(convert, any(c.fallible for c in inner))
+
+
+def _nested_to_text(source: pa.DataType) -> Conversion:
+    """Arrays as [1, null], structs as {1, a}, maps as {a -> 1}."""
+    if is_list(source):
+        inner = _conversion(source.value_type, STRING)
+        return Conversion(lambda array, _: (_bracketed(array, _texts(inner, array.flatten()), "[]"), None), False)
+    if pa.types.is_struct(source):
+        fields = [_conversion(field.type, STRING) for field in source]
+        return Conversion(lambda array, _: (_joined_fields(array, fields), None), False)
+    key, item = _conversion(source.key_type, STRING), _conversion(source.item_type, STRING)
+
+    def of_maps(array: pa.Array, _: pa.DataType) -> Converted:
+        entries = array.cast(pa.list_(array.type.field(0).type))
+        keys, items = entries.flatten().flatten()
+        arrows = pc.binary_join_element_wise(_texts(key, keys), _texts(item, items), pa.scalar(" -> "))
+        return _bracketed(entries, arrows, "{}"), None
+
+    return Conversion(of_maps, fallible=False)
+
+
+def _texts(inner: Conversion, values: pa.Array) -> pa.Array:
+    return pc.fill_null(inner.convert(values, STRING)[0], "null")
+
+
+def _bracketed(array: pa.Array, texts_: pa.Array, brackets: str) -> pa.Array:
+    inside = pc.binary_join(relisted(array, texts_), ", ")
+    return pc.binary_join_element_wise(pa.scalar(brackets[0]), inside, pa.scalar(brackets[1]), pa.scalar(""))
+
+
+def _joined_fields(array: pa.Array, inner: Sequence[Conversion]) -> pa.Array:
+    parts = [_texts(c, part) for c, part in zip(inner, array.flatten(), strict=True)]
+    inside = pc.binary_join_element_wise(*parts, pa.scalar(", ")) if parts else pa.repeat("", len(array))
+    whole = pc.binary_join_element_wise(pa.scalar("{"), inside, pa.scalar("}"), pa.scalar(""))
+    return pc.if_else(array.is_valid(), whole, pa.scalar(None, STRING))
+
+
 def _blank(values: pa.Array, failed: pa.Array) -> pa.Array:
     return pc.if_else(pc.fill_null(failed, False), pa.scalar(None, values.type), values)
 
 
 def _outside(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Where whole numbers are beyond an integer type."""
+    """Which whole numbers are out of range of an integer type."""
     top = 2 ** (target.bit_width - 1)
     kind = values.type
     low, high = (Decimal(-top), Decimal(top - 1)) if pa.types.is_decimal(kind) else (-top, top - 1)
@@ -127,7 +208,8 @@ def _float_to_float(array: pa.Array, target: pa.DataType) -> Converted:
 
 
 def _float_to_whole(array: pa.Array, target: pa.DataType) -> Converted:
-    """Cut towards zero; Java's bounds are floats themselves, so that 2^63 still passes and becomes the largest."""
+    """Truncated towards zero; Java compares with bounds that are floats, so that 2^63 passes and becomes the
+    largest."""
     values = pc.fill_null(array, 0.0).to_numpy(zero_copy_only=False)
     top = values.dtype.type(2 ** (target.bit_width - 1) - 1)
     low = values.dtype.type(-(2 ** (target.bit_width - 1)))
@@ -140,7 +222,7 @@ def _float_to_whole(array: pa.Array, target: pa.DataType) -> Converted:
     return _blank(pc.if_else(array.is_valid(), found, pa.scalar(None, target)), failed), failed
 
 
-# How many digits Arrow wants a decimal to have for every value of an integer type.
+# The precision that Arrow requires of a decimal for an integer type.
 _ARROW_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 
 
@@ -156,7 +238,7 @@ def _decimal_to_decimal(array: pa.Array, target: pa.DataType) -> Converted:
 
 
 def _decimal_to_whole(array: pa.Array, target: pa.DataType) -> Converted:
-    # Arrow wants room for a digit before the point even when it only cuts.
+    # Arrow requires room for a digit before the point even if it only truncates.
     wide = array.cast(pa.decimal256(array.type.precision + 1, array.type.scale))
     cut = pc.trunc(wide).cast(pa.decimal256(39, 0))
     failed = _outside(cut, target)
@@ -164,7 +246,7 @@ def _decimal_to_whole(array: pa.Array, target: pa.DataType) -> Converted:
 
 
 def _decimal_to_double(array: pa.Array, target: pa.DataType) -> Converted:
-    # Arrow's own conversion is not always the nearest double; one division of exact numbers is, and so is Python's.
+    # Arrow's conversion is not always the nearest double; one division of exact numbers is, and so is Python's.
     if array.type.precision <= DOUBLE_DIGITS:
         exact = unscaled(array).astype(np.float64) / 10.0**array.type.scale
         return pa.array(exact, mask=array.is_null().to_numpy(zero_copy_only=False)), None
@@ -179,7 +261,7 @@ def _float_to_decimal(array: pa.Array, target: pa.DataType) -> Converted:
     found: list[Decimal | None] = []
     failed: list[bool] = []
     for value in array.cast(DOUBLE).to_pylist():
-        # Spark makes NULL of NaN and infinity here, even under ANSI rules.
+        # Spark returns NULL for NaN and infinity here, even under ANSI rules.
         known = value is not None and np.isfinite(value)
         fit = _nearest_decimal(value, target) if known else None
         found.append(fit)
@@ -188,7 +270,7 @@ def _float_to_decimal(array: pa.Array, target: pa.DataType) -> Converted:
 
 
 def _nearest_decimal(value: float, target: pa.DataType) -> Decimal | None:
-    """A double in a decimal type; only between the two ends does it matter how Java spells it."""
+    """A double in a decimal type; Java's spelling matters only between the bounds."""
     if abs(value) >= 10.0**PRECISION_MAX:
         return None
     if abs(value) < 10.0 ** -(target.scale + 1):
@@ -238,7 +320,7 @@ def _decimal_to_text(array: pa.Array, target: pa.DataType) -> Converted:
 
 
 def _binary_to_text(array: pa.Array, target: pa.DataType) -> Converted:
-    """What is not UTF-8 becomes the character that stands for it, as make_valid_utf8 of Spark has it."""
+    """Bytes that are not UTF-8 become the replacement character, as in Spark's make_valid_utf8."""
     try:
         return array.cast(target), None
     except pa.ArrowInvalid:
@@ -274,7 +356,7 @@ def _timestamp_to_whole(array: pa.Array, target: pa.DataType) -> Converted:
 
 
 def _whole_to_timestamp(array: pa.Array, target: pa.DataType) -> Converted:
-    """Seconds since 1970; beyond the range Spark takes the nearest timestamp."""
+    """Seconds since 1970; beyond the range Spark uses the nearest timestamp."""
     seconds = np.asarray(pc.fill_null(array, 0).to_numpy(zero_copy_only=False), dtype=np.int64)
     most = (2**63 - 1) // 1_000_000
     kept = np.clip(seconds, -most, most) * 1_000_000
@@ -283,7 +365,7 @@ def _whole_to_timestamp(array: pa.Array, target: pa.DataType) -> Converted:
 
 
 def _parsed(parse: Callable[[pa.DataType], Callable[[str], Any]]) -> Convert:
-    """A conversion of text; each distinct text is read once."""
+    """A conversion of text; each distinct text is parsed once."""
 
     def convert(array: pa.Array, target: pa.DataType) -> Converted:
         encoded = array.dictionary_encode()
@@ -321,7 +403,7 @@ _any_type: Callable[[pa.DataType], bool] = lambda _: True  # noqa: E731
 _whole, _float, _decimal = _is(*INTEGERS), _is(*FLOATS), pa.types.is_decimal
 _WHOLE_TO_WHOLE = Conversion(_whole_to_whole)
 
-# The first line that fits counts.
+# The first matching entry is used.
 CONVERSIONS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], bool], Conversion], ...] = (
     (_is(VOID), _any_type, Conversion(_by_arrow, fallible=False)),
     (_whole, _whole, _WHOLE_TO_WHOLE),

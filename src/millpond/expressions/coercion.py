@@ -1,4 +1,4 @@
-"""Which types fit each other, and what they become together, by Spark's ANSI rules."""
+"""Type coercion by Spark's ANSI rules: which types can be compared and assigned, and their common types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _INTEGER_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 
 
 def plain(type_: pa.DataType) -> pa.DataType:
-    """The one Arrow type that stands for a SQL type: STRING for every text layout, microseconds for every timestamp."""
+    """The one Arrow type that represents a SQL type: STRING for every text layout, microseconds for every timestamp,
+    and parts of nested types that may be NULL, also where Spark knows that none is."""
     if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
         return STRING
     if pa.types.is_dictionary(type_):
@@ -31,11 +32,21 @@ def plain(type_: pa.DataType) -> pa.DataType:
         return BINARY
     if pa.types.is_timestamp(type_):
         return TIMESTAMP if type_.tz else TIMESTAMP_NTZ
+    return _plain_nested(type_) if pa.types.is_nested(type_) else type_
+
+
+def _plain_nested(type_: pa.DataType) -> pa.DataType:
+    if is_list(type_):
+        return pa.list_(plain(type_.value_type))
+    if pa.types.is_map(type_):
+        return pa.map_(plain(type_.key_type), plain(type_.item_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, plain(field.type)) for field in type_])
     return type_
 
 
 def family(type_: pa.DataType) -> str:
-    """The word for the kind of a type: number, string, boolean, time, interval, binary, nested or void."""
+    """The family of a type: number, string, boolean, time, interval, binary, nested or void."""
     type_ = plain(type_)
     if is_number(type_):
         return "number"
@@ -58,16 +69,16 @@ def is_interval(type_: pa.DataType) -> bool:
 
 
 def comparable(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether Spark compares the two with = or <, after casting one of them if need be."""
+    """Whether Spark compares the two with = or <, after casting one of them if necessary."""
     together = wider(left, right)
-    return together is not None and not _has_map(together)
+    return together is not None and not has_map(together)
 
 
-def _has_map(type_: pa.DataType) -> bool:
+def has_map(type_: pa.DataType) -> bool:
     """Maps have neither order nor equality in Spark."""
     if pa.types.is_map(type_):
         return True
-    return any(_has_map(type_.field(place).type) for place in range(type_.num_fields))
+    return any(has_map(type_.field(place).type) for place in range(type_.num_fields))
 
 
 def assignable(source: pa.DataType, target: pa.DataType) -> bool:
@@ -99,12 +110,12 @@ def is_list(type_: pa.DataType) -> bool:
 
 
 def bounded(precision: int, scale: int) -> pa.DataType:
-    """A decimal type, both numbers cut to what there is."""
+    """A decimal type, with precision and scale limited to 38."""
     return pa.decimal128(min(precision, PRECISION_MAX), min(scale, PRECISION_MAX))
 
 
 def adjusted(precision: int, scale: int) -> pa.DataType:
-    """The type of a decimal result: beyond 38 digits the scale gives way first, but not below six places."""
+    """The type of a decimal result: beyond 38 digits the scale is reduced first, but not below 6."""
     if precision <= PRECISION_MAX:
         return pa.decimal128(precision, scale)
     kept = max(PRECISION_MAX - (precision - scale), min(scale, SCALE_KEPT))
@@ -112,12 +123,12 @@ def adjusted(precision: int, scale: int) -> pa.DataType:
 
 
 def as_decimal(type_: pa.DataType) -> pa.DataType:
-    """The decimal type that holds every value of an integer type."""
+    """The decimal type for all values of an integer type."""
     return type_ if pa.types.is_decimal(type_) else pa.decimal128(_INTEGER_DIGITS[type_], 0)
 
 
 def wider_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """The decimal type for values of both; beyond 38 digits it keeps the whole ones."""
+    """The decimal type for values of both; beyond 38 digits the integral digits are kept."""
     scale = max(left.scale, right.scale)
     whole = max(left.precision - left.scale, right.precision - right.scale)
     if whole + scale <= PRECISION_MAX:
@@ -126,7 +137,7 @@ def wider_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
 
 
 def wider_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """The number type for values of both; a float beside a whole number or a decimal becomes a double."""
+    """The numeric type for values of both; FLOAT with a whole number or a decimal becomes DOUBLE."""
     if left == right:
         return left
     if left in FLOATS or right in FLOATS:
@@ -137,7 +148,8 @@ def wider_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
 
 
 def wider(left: pa.DataType, right: pa.DataType, *, strings: bool = True) -> pa.DataType | None:
-    """The type both are cast to before they are compared or stand in one column; None when they do not fit."""
+    """The type both are cast to before they are compared or combined in one column; None if they have no common
+    type."""
     left, right = plain(left), plain(right)
     if left == right or right == VOID:
         return left
@@ -153,7 +165,7 @@ def wider(left: pa.DataType, right: pa.DataType, *, strings: bool = True) -> pa.
 
 
 def _wider_nested(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """Lists of what fits together, and structs of the same fields that do."""
+    """The common type of two lists, or of two structs with the same fields."""
     if is_list(left) and is_list(right):
         item = wider(left.value_type, right.value_type)
         return None if item is None else pa.list_(item)
@@ -166,7 +178,7 @@ def _wider_nested(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def _beside_string(other: pa.DataType) -> pa.DataType | None:
-    """What a string is cast to: BIGINT beside a whole number, DOUBLE beside another number, else the other's type."""
+    """The type a string is cast to: BIGINT with a whole number, DOUBLE with another number, else the other type."""
     if other in INTEGERS:
         return BIGINT
     if is_number(other):
@@ -175,7 +187,7 @@ def _beside_string(other: pa.DataType) -> pa.DataType | None:
 
 
 def common(types: Sequence[pa.DataType], *, strings: bool = True) -> pa.DataType | None:
-    """The one type for several values (CASE, COALESCE, IN); None when they do not fit."""
+    """The common type of several values (CASE, COALESCE, IN); None if there is none."""
     found: pa.DataType | None = VOID
     for type_ in types:
         found = wider(found, type_, strings=strings) if found is not None else None

@@ -1,4 +1,4 @@
-"""Comparison, IN and BETWEEN: Spark's order of values, in which NaN equals itself and is above all numbers."""
+"""Comparisons, IN and BETWEEN in Spark's order of values, in which NaN equals itself and is larger than all numbers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.expressions.coercion import BOOLEAN, FLOATS
-from millpond.expressions.failures import NotCompilable
 from millpond.expressions.frames import Datum, Frame, Mask, Node, as_array, false_rows, run_on, true_rows, valid_rows
-from millpond.expressions.kernels import Kernel, Run, Site, SpecialForm
+from millpond.expressions.ordering import NULL_RANK, ranks
 from millpond.expressions.rules import anything_rule, comparison_rule, logic_rule, membership_rule
-from millpond.expressions.signatures import Function, Functions
+from millpond.expressions.signatures import Function, Functions, Kernel, Run, Site, SpecialForm, on_columns
 
 
 def _boolean(value: bool | None) -> pa.Scalar:
@@ -50,10 +49,22 @@ _FLOAT: dict[str, Run] = {
 }
 
 
+def _nested(by_rank: Run) -> Run:
+    """Structs and arrays, part by part; a NULL part is smaller than any other and equal to a NULL part."""
+
+    def columns(left: pa.Array, right: pa.Array) -> pa.Array:
+        places = ranks(pa.concat_arrays([left, right]))
+        first, second = places[: len(left)], places[len(left) :]
+        unknown = (first == NULL_RANK) | (second == NULL_RANK)
+        return by_rank(pa.array(first, mask=unknown), pa.array(second))
+
+    return on_columns(columns)
+
+
 def compare(operator: str, type_: pa.DataType) -> Run:
     """The comparison of two values of one type."""
     if pa.types.is_nested(type_):
-        raise NotCompilable("nested values are compared by Spark")
+        return _nested(_EXACT[operator])
     if pa.types.is_null(type_):
         return lambda left, right: _boolean(None)
     return _FLOAT[operator] if type_ in FLOATS else _EXACT[operator]
@@ -76,7 +87,8 @@ def _null_safe(site: Site) -> Run:
 def _in(nodes: Sequence[Node], site: Site) -> Callable[[Frame], Datum]:
     value, items = nodes[0], nodes[1:]
     equal = compare("=", site.takes[0])
-    if all(item.constant is not None for item in items) and site.takes[0] not in FLOATS:
+    plain = site.takes[0] not in FLOATS and not pa.types.is_nested(site.takes[0])
+    if plain and all(item.constant is not None for item in items):
         return _in_constants(value, items)
 
     def run(frame: Frame) -> Datum:
@@ -84,7 +96,7 @@ def _in(nodes: Sequence[Node], site: Site) -> Callable[[Frame], Datum]:
         found, unknown = np.zeros(frame.length, dtype=bool), np.zeros(frame.length, dtype=bool)
         known = valid_rows(subject, frame.length)
         for item in items:
-            # Spark stops at the first item that is equal, so later ones cannot fail there.
+            # Spark stops at the first equal item, so later ones are not evaluated and cannot fail.
             candidate = run_on(item, frame, known & ~found)
             found |= true_rows(equal(subject, candidate), frame.length) & known
             unknown |= ~valid_rows(candidate, frame.length)
@@ -113,7 +125,7 @@ def _not_null(value: Datum) -> Datum:
 
 
 def _logical(combine: Run, settled: Callable[[Datum, int], Mask]) -> SpecialForm:
-    """AND or OR: a right side that may fail is asked only for the rows that the left one has not settled."""
+    """AND or OR: a right side that may fail is evaluated only for the rows that the left side does not decide."""
 
     def build(nodes: Sequence[Node], _: Site) -> Callable[[Frame], Datum]:
         left, right = nodes

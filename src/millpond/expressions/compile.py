@@ -1,27 +1,37 @@
-"""Compiling an expression into Arrow functions that give exactly what Spark gives, or refusing it."""
+"""Compiles an expression into Arrow kernels that return exactly what Spark returns, or raises NotCompilable."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.expressions import casts, structs
+from millpond.expressions import casts, maps
 from millpond.expressions.calls import read
 from millpond.expressions.coercion import plain
 from millpond.expressions.failures import NotCompilable, RowError, row_failed
-from millpond.expressions.frames import NO_ROWS, Datum, Frame, Node, as_array, run_strict
-from millpond.expressions.kernels import Kernel, Site, SpecialForm
+from millpond.expressions.frames import (
+    NO_ROWS,
+    Datum,
+    Frame,
+    Names,
+    Node,
+    as_array,
+    resolve,
+    run_strict,
+    statement_clock,
+)
 from millpond.expressions.lambdas import LAMBDAS, Body
 from millpond.expressions.library import FUNCTIONS, signature
-from millpond.expressions.names import Names, resolve
 from millpond.expressions.parameters import Shape, counted, placeholders, scalar, shape
 from millpond.expressions.rules import Operand
+from millpond.expressions.signatures import Kernel, Site, SpecialForm
 from millpond.expressions.terms import (
+    UNKNOWN,
     Call,
     Constant,
     Interval,
@@ -35,12 +45,12 @@ from millpond.expressions.terms import (
 from millpond.expressions.types import field_type
 from millpond.schema import Column, Schema
 
-__all__ = ["Compiled", "NotCompilable", "compile_expression"]
+__all__ = ["Compiled", "NotCompilable", "compile_expression", "refusal"]
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """An expression ready to be evaluated; `columns` are the columns it reads, by their declared names."""
+    """A compiled expression; `columns` are the columns it reads, by their declared names."""
 
     expression: exp.Expression
     type: pa.DataType
@@ -55,14 +65,13 @@ class Compiled:
     ) -> pa.Array | pa.ChunkedArray:
         """The value for every row of a table that has the columns.
 
-        Raises TableError MP408 when a row makes it fail, and NotCompilable when a value is outside of what Arrow
-        and Spark agree on: then Spark must evaluate it.
-        """
+        Raises TableError MP408 if it fails on a row, and NotCompilable if a value is outside of the range in which
+        Arrow and Spark agree: then Spark must evaluate it."""
         values = counted(len(self._shape), parameters)
         if shape(values) != self._shape:
             again = compile_expression(self.expression, self.schema, parameters, self.names)
             return again.evaluate(table, parameters, now=now)
-        moment = now or datetime.now(UTC)
+        moment = now or statement_clock()
         scalars = [scalar(v) for v in values]
         if isinstance(table, pa.RecordBatch):
             return self._batch(table, scalars, moment)
@@ -101,8 +110,8 @@ def compile_expression(
 ) -> Compiled:
     """Compiles an expression over the columns of a schema, or raises NotCompilable.
 
-    The types of the parameters decide what is compiled; other values of the same types may be given to `evaluate`.
-    `names` says what a qualified name such as `u.tier` means; see names.py.
+    The types of the parameters determine what is compiled; `evaluate` accepts other values of the same types. `names`
+    resolves qualified names such as `u.tier`; see `frames.Names`.
     """
     positions = placeholders(expr)
     constants = counted(len(positions), parameters)
@@ -118,7 +127,7 @@ class _Compiler:
     parameters: Sequence[Constant]
     positions: Mapping[int, int]
     columns: dict[str, int] = field(default_factory=dict)
-    # The parameters of the lambdas around: the type of each, and its slot in a frame.
+    # The parameters of the enclosing lambdas: the type of each, and its slot in a frame.
     variables: Mapping[str, tuple[pa.DataType, int]] = field(default_factory=dict)
 
     def node(self, term: Term) -> Node:
@@ -127,7 +136,7 @@ class _Compiler:
         if isinstance(term, Variable):
             return self._variable(term)
         if isinstance(term, Lambda):
-            raise NotCompilable("a lambda of a function that takes none here")
+            raise NotCompilable("a lambda of a function that Arrow does not support")
         if isinstance(term, Parameter):
             return self._parameter(term)
         if isinstance(term, Reference):
@@ -140,7 +149,7 @@ class _Compiler:
 
     def _variable(self, term: Variable) -> Node:
         if term.name not in self.variables:
-            raise NotCompilable(f"'{term.name}' is no parameter of a lambda around it")
+            raise NotCompilable(f"'{term.name}' is not a parameter of an enclosing lambda")
         type_, slot = self.variables[term.name]
         return Node(type_, lambda frame: frame.variables[slot])
 
@@ -152,14 +161,14 @@ class _Compiler:
         bodies = [self._body(a, function.parameters(types, n)) for n, a in enumerate(lambdas_of(call))]
         gives = function.gives(types, [body.node.type for body in bodies]) if bodies else None
         if gives is None:
-            raise NotCompilable(f"'{call}' is evaluated by Spark")
+            raise NotCompilable(f"'{call}' with arguments of these types")
         fallible = any(n.fallible for n in nodes) or any(body.node.fallible for body in bodies)
         return Node(gives, function.make(nodes, bodies), fallible)
 
     def _body(self, term: Lambda, types: Sequence[pa.DataType] | None) -> Body:
         if types is None or len(term.names) > len(types):
-            raise NotCompilable("a lambda of other parameters")
-        # No lambda around has slots as high as these.
+            raise NotCompilable("a lambda with another number of parameters")
+        # Higher than the slots of all enclosing lambdas.
         first = 1 + max((slot for _, slot in self.variables.values()), default=-1)
         own = {name: (type_, first + n) for n, (name, type_) in enumerate(zip(term.names, types, strict=False))}
         inner = replace(self, variables={**self.variables, **own})
@@ -188,8 +197,10 @@ class _Compiler:
             return _field(nodes[0], str(call.to))
         operands = [Operand(n.type, self._literal(a)) for n, a in zip(nodes, call.arguments, strict=True)]
         function, found = FUNCTIONS.get(call.name), signature(call, operands)
-        if function is None or function.kernel is None or found is None:
-            raise NotCompilable(f"'{call}' is evaluated by Spark")
+        if function is None or function.kernel is None:
+            raise NotCompilable(_unknown(call))
+        if found is None:
+            raise NotCompilable(f"'{call}' with arguments of these types")
         given = [casts.node(n, t, safe=False) for n, t in zip(nodes, found.takes, strict=True)]
         site = Site(found.takes, found.gives, tuple(n.constant for n in given))
         return _guarded(_applied(function.kernel, given, site), call, given)
@@ -198,8 +209,24 @@ class _Compiler:
         return self.parameters[self.positions[id(term.node)]] if isinstance(term, Parameter) else term
 
 
+def refusal(expr: exp.Expression, schema: Schema, names: Names | None = None) -> str:
+    """Why an expression cannot be evaluated by Arrow, such as "the function soundex"; "" where it can. Only a value may
+    show more: a regular expression in a column that is Java's alone."""
+    try:
+        compile_expression(expr, schema, (), names)
+    except NotCompilable as error:
+        return str(error)
+    return ""
+
+
+def _unknown(call: Call) -> str:
+    """A call that has no kernel, by the name of its function where it has one."""
+    name = call.name.removeprefix(UNKNOWN)
+    return f"the function {name}" if name.isidentifier() else f"'{call}'"
+
+
 def constant_node(term: Constant) -> Node:
-    """A literal; an interval is read from `constant` alone, because Arrow's type would lose what was written."""
+    """A literal; an interval is only in `constant`, because Arrow's type would lose its units."""
     if isinstance(term.value, Interval):
         return Node(term.type, lambda _: pa.scalar(True), constant=term.value)
     value = pa.scalar(term.value, term.type)
@@ -207,7 +234,7 @@ def constant_node(term: Constant) -> Node:
 
 
 def _applied(kernel: Kernel | SpecialForm, nodes: Sequence[Node], site: Site) -> Node:
-    """A kernel with its arguments; it can fail when it or an argument can."""
+    """A kernel with its arguments; it is fallible if it or an argument is."""
     below = any(n.fallible for n in nodes)
     if isinstance(kernel, SpecialForm):
         return Node(site.gives, kernel.make(nodes, site), below)
@@ -231,17 +258,17 @@ def _field(node: Node, name: str) -> Node:
     type_ = field_type(node.type, name)
     if type_ is None:
         raise NotCompilable(f"no field {name} that can be read here")
-    return Node(type_, lambda frame: structs.field(node.run(frame), name), node.fallible)
+    return Node(type_, lambda frame: maps.field(node.run(frame), name), node.fallible)
 
 
 def _guarded(node: Node, call: Call, arguments: Sequence[Node]) -> Node:
-    """The node with its failures named after the call; computed now when its arguments are all literals."""
+    """The node with the call's name in its errors; evaluated at once if all arguments are literals."""
 
     def run(frame: Frame) -> Datum:
         try:
             return node.run(frame)
         except RowError as error:
-            raise row_failed(str(call), str(error)) from error
+            raise row_failed(str(call), str(error), error.sentence) from error
 
     return _folded(Node(node.type, run if node.fallible else node.run, node.fallible), node, arguments)
 
@@ -252,6 +279,6 @@ def _folded(guarded: Node, node: Node, arguments: Sequence[Node]) -> Node:
     try:
         value: Any = as_array(node.run(NO_ROWS), 1, node.type)[0]
     except RowError:
-        # Spark, too, fails only when a row asks for it.
+        # Spark also fails only when a row is evaluated.
         return guarded
     return Node(node.type, lambda _: value, constant=value)

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from millpond.expressions.coercion import DOUBLE, FLOATS, STRING, is_interval, is_list, is_number
 from millpond.expressions.comparisons import compare
 from millpond.expressions.frames import Datum, Frame, Mask, Node, merge, true_rows, valid_rows, values_on
-from millpond.expressions.kernels import Kernel, Run, Site, SpecialForm
 from millpond.expressions.rules import (
     Operands,
     Signature,
@@ -22,7 +21,7 @@ from millpond.expressions.rules import (
     nvl2_rule,
     types_of,
 )
-from millpond.expressions.signatures import Function, Functions
+from millpond.expressions.signatures import Function, Functions, Kernel, Run, Site, SpecialForm
 from millpond.schema import type_name
 
 

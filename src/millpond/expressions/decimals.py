@@ -1,4 +1,4 @@
-"""Exact decimals: Spark's precision, scale and rounding, never through a float."""
+"""Decimal arithmetic with Spark's precision, scale and rounding, never through a float."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 from millpond.expressions.coercion import PRECISION_MAX
 from millpond.expressions.failures import NotCompilable, RowError, attempt
 from millpond.expressions.frames import Datum, as_array
-from millpond.expressions.kernels import Run, Site, elementwise
 from millpond.expressions.rules import product_digits, quotient_digits, sum_digits
+from millpond.expressions.signatures import Run, Site, elementwise
 
 # Spark rounds products and quotients to 39 digits first, then to the scale of the result.
 SPARK = Context(prec=PRECISION_MAX + 1, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
@@ -40,20 +40,20 @@ def zero(like: Datum) -> pa.Scalar:
 
 
 def fitted(value: Decimal, type_: pa.DataType) -> Decimal | None:
-    """The value rounded half up to a decimal type; None when it has too many digits."""
+    """The value rounded half up to a decimal type; None if it has too many digits."""
     found = value.quantize(Decimal(1).scaleb(-type_.scale), rounding=ROUND_HALF_UP, context=EXACT)
-    # abs() would round to the 28 digits of Python's default.
+    # abs() would round to the 28 digits of Python's default context.
     bound = Decimal(1).scaleb(type_.precision - type_.scale)
     return found if -bound < found < bound else None
 
 
 def _into(type_: pa.DataType, compute: Callable[..., Decimal]) -> Run:
-    """A computation on Python's decimals whose result is fitted into a type, row by row."""
+    """A computation on Python decimals, row by row, whose result is rounded to a type."""
 
     def one(*values: Decimal) -> Decimal:
         found = fitted(compute(*values), type_)
         if found is None:
-            raise RowError(f"the result does not fit DECIMAL({type_.precision},{type_.scale})")
+            raise RowError(f"the result is out of range of DECIMAL({type_.precision},{type_.scale})")
         return found
 
     return elementwise(one, type_)
@@ -80,7 +80,7 @@ def _digits(site: Site) -> tuple[int, int, int, int]:
 
 
 def _by_arrow(function: Run, site: Site) -> Run:
-    """Arrow's own operation, where its result type is Spark's and every result fits."""
+    """Arrow's operation, if its result type is Spark's and no result can be out of range."""
     return lambda left, right: pc.cast(function(left, right), site.gives)
 
 
@@ -100,12 +100,12 @@ def multiply(site: Site) -> Run:
 
 
 def divide(site: Site) -> Run:
-    """Division; by Arrow where the first of Spark's two roundings cannot make a difference."""
+    """Division; by Arrow if the first of Spark's two roundings cannot make a difference."""
     precision, scale = quotient_digits(*_digits(site))
     if precision + site.takes[1].precision > PRECISION_MAX:
         return _into(site.gives, SPARK.divide)
     dividend, divisor = site.takes
-    # Arrow truncates at the scale s1 + p2 - s2 + 1: this s1 gives one digit more than needed, to round by.
+    # Arrow truncates at the scale s1 + p2 - s2 + 1: this s1 gives one additional digit for rounding.
     inner_scale = scale - divisor.precision + divisor.scale
     inner = pa.decimal256(dividend.precision + inner_scale - dividend.scale, inner_scale)
     wide = pa.decimal256(divisor.precision, divisor.scale)
@@ -164,7 +164,7 @@ def rounder(site: Site, places: int, ties: str) -> Run:
 
 
 def whole_rounder(site: Site, places: int, ties: str) -> Run:
-    """ROUND of a whole number: nothing but for negative places."""
+    """ROUND of a whole number, which changes it only for negative places."""
     if places >= 0:
         return lambda value, *_: value
     unit = Decimal(1).scaleb(-places)
@@ -174,27 +174,27 @@ def whole_rounder(site: Site, places: int, ties: str) -> Run:
     def one(value: int, _: int) -> int:
         found = int(Decimal(value).quantize(unit, rounding=TIES[ties], context=EXACT))
         if not -top <= found < top:
-            raise RowError("the result does not fit its type")
+            raise RowError("the result is out of range")
         return found
 
     return elementwise(one, type_)
 
 
-# Every whole number of so many digits is a double of its own.
+# Every whole number of this many digits is exactly representable as a double.
 DOUBLE_DIGITS = 15
-# Java before 19 writes some doubles beyond these with more digits than they need.
+# Java before 19 writes some doubles beyond these with more digits than necessary.
 SPELLED_MIN, SPELLED_MAX = 1e-9, 1e16
 
 
 def spelled(value: float) -> Decimal:
-    """The shortest decimal number that is read as this double; Spark takes a double's digits from its spelling."""
+    """The shortest decimal number that is parsed as this double; Spark uses the digits of a double's spelling."""
     if value and not SPELLED_MIN <= abs(value) < SPELLED_MAX:
         raise NotCompilable("the digits of a very large or very small double")
     return Decimal(repr(value))
 
 
 def nearest_single(exact: Decimal) -> float:
-    """The float nearest to a decimal number; going there through a double could round twice."""
+    """The float nearest to a decimal number; a conversion through a double could round twice."""
     double = float(exact)
     with np.errstate(over="ignore"):
         guess = np.float32(double)
@@ -247,7 +247,7 @@ def to_places(site: Site, places: int, rounding: str) -> Run:
 
 
 def rescale(value: Datum, type_: pa.DataType) -> tuple[Datum, Datum | None]:
-    """A decimal in another decimal type, rounded half up, and which rows do not fit."""
+    """A decimal in another decimal type, rounded half up, and which rows are out of range."""
     source = value.type
     whole_digits = type_.precision - type_.scale
     if type_.scale >= source.scale and whole_digits >= source.precision - source.scale:

@@ -1,10 +1,11 @@
-"""The rows an expression is evaluated on, and the picking and putting back of some of them."""
+"""Frames: the rows on which an expression is evaluated, and the evaluation on a subset of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -12,21 +13,60 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import exp
 
-# A pa.Array, or a pa.Scalar that stands for every row.
+from millpond.errors import BindError
+from millpond.schema import Column, Schema
+
+# Relation name or alias in lower case -> column name in lower case -> the column's name in the schema.
+Names = Mapping[str, Mapping[str, str]]
+
+
+def resolve(reference: exp.Column, schema: Schema, names: Names | None) -> tuple[Column, tuple[str, ...]]:
+    """The column, and the struct fields that are read from it."""
+    parts = [part.name for part in reference.parts]
+    relation = (names or {}).get(parts[0].lower())
+    if relation is not None and len(parts) > 1 and parts[1].lower() in relation:
+        return schema[relation[parts[1].lower()]], tuple(parts[2:])
+    found = schema.get(parts[0])
+    if found is not None:
+        return found, tuple(parts[1:])
+    raise _no_such_column(".".join(parts), parts[-1], schema)
+
+
+def _no_such_column(written: str, last: str, schema: Schema) -> BindError:
+    close = get_close_matches(last.lower(), [n.lower() for n in schema.names], n=1)
+    best = schema[close[0]].name if close else ""
+    hint = f"Did you mean '{best}'?" if best else f"The columns are {', '.join(schema.names)}."
+    return BindError("MP202", f"There is no column '{written}'.", hint=hint)
+
+
+# A pa.Array, or a pa.Scalar as the value of every row.
 Datum: TypeAlias = Any
 Mask = npt.NDArray[np.bool_]
 
 
+class StatementClock:
+    """The time of statements that are given none; a test can fix it for the whole process."""
+
+    fixed: datetime | None = None
+
+    def __call__(self) -> datetime:
+        return self.fixed or datetime.now(UTC)
+
+
+statement_clock = StatementClock()
+
+
 @dataclass(frozen=True)
 class Frame:
-    """Columns of equal length, picked lazily from a parent's, with the statement's parameters and time."""
+    """Columns of equal length, lazily filtered from a parent, with the statement's parameters and time."""
 
     length: int
     column: Callable[[int], pa.Array]
     parameters: Sequence[pa.Scalar]
     now: datetime
-    # The values of the parameters of the lambdas around, by their slots.
+    # The values of the parameters of the enclosing lambdas, by their slots.
     variables: Mapping[int, pa.Array] = field(default_factory=dict)
 
     @classmethod
@@ -34,20 +74,20 @@ class Frame:
         return cls(batch.num_rows, batch.column, parameters, now)
 
     def pick(self, mask: Mask) -> Frame:
-        """The rows where the mask is true; a column is filtered when it is first asked for."""
+        """The rows where the mask is true; a column is filtered on first use."""
         chosen = pa.array(mask)
         variables = {slot: values.filter(chosen) for slot, values in self.variables.items()}
         return Frame(int(mask.sum()), Picked(self.column, chosen), self.parameters, self.now, variables)
 
     def repeat(self, rows: npt.NDArray[np.int64], variables: Mapping[int, pa.Array]) -> Frame:
-        """The rows by number, each as often as it is named, with the variables of a lambda."""
+        """The rows by number, with repetitions, and the variables of a lambda."""
         places = pa.array(rows)
         around = {slot: values.take(places) for slot, values in self.variables.items()}
         column = cache(lambda position: self.column(position).take(places))
         return Frame(len(rows), column, self.parameters, self.now, {**around, **variables})
 
 
-# What a literal is evaluated on: one row that nobody looks at.
+# The frame for evaluating literals: one row without columns.
 NO_ROWS = Frame(1, lambda _: pa.nulls(1), (), datetime(1970, 1, 1, tzinfo=UTC))
 
 
@@ -67,7 +107,7 @@ class Picked:
 
 @dataclass(frozen=True)
 class Node:
-    """A compiled piece: its type, how to evaluate it, and whether a row can make it fail.
+    """A compiled term: its type, its function, and whether it can fail on a row.
 
     `constant` is the value of a literal, a pa.Scalar or an Interval; None for everything else.
     """
@@ -142,7 +182,7 @@ def merge(parts: Sequence[tuple[Mask, pa.Array]], length: int) -> pa.Array:
 
 
 def run_strict(nodes: Sequence[Node], frame: Frame) -> list[Datum]:
-    """The arguments of a function that is NULL for a NULL: as in Spark, one is not evaluated after a NULL before it."""
+    """The arguments of a function that is NULL for NULL: as in Spark, an argument after a NULL is not evaluated."""
     if not any(node.fallible for node in nodes[1:]):
         return [node.run(frame) for node in nodes]
     alive: Mask = np.ones(frame.length, dtype=bool)

@@ -1,25 +1,17 @@
-"""Aggregates and window functions, which are not evaluated as expressions: the types that Spark gives them."""
+"""The result types of aggregates and window functions, which are not evaluated as expressions."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
 from millpond.expressions.coercion import BIGINT, BOOLEAN, DOUBLE, INT, STRING, is_interval, is_list, is_number
-from millpond.expressions.rules import (
-    Operands,
-    Signature,
-    avg_rule,
-    first_type_rule,
-    list_of_rule,
-    sum_rule,
-    types_of,
-)
+from millpond.expressions.rules import Operands, Signature, avg_rule, first_type_rule, list_of_rule, sum_rule, types_of
 from millpond.expressions.signatures import Function, Functions, returns
 from millpond.expressions.terms import UNKNOWN
 
 
 def _first_rule(operands: Operands) -> Signature | None:
-    """The type of the first argument; Spark has more kinds of intervals than there are here."""
+    """The type of the first argument, except intervals, of which Spark has more kinds than Arrow."""
     return None if is_interval(operands[0].type) else first_type_rule(operands)
 
 
@@ -43,14 +35,14 @@ _ALWAYS: dict[pa.DataType, str] = {
     STRING: "listagg string_agg",
     DOUBLE: """
         corr covar_pop covar_samp cume_dist kurtosis percent_rank regr_avgx regr_avgy regr_intercept regr_r2 regr_slope
-        regr_sxx regr_sxy regr_syy skewness stddev stddev_pop stddev_samp var_pop variance
+        regr_sxx regr_sxy regr_syy skewness stddev stddev_pop stddev_samp var_pop var_samp variance
     """,
     INT: "dense_rank ntile rank row_number",
     BIGINT: "approx_count_distinct approx_distinct count count_if grouping_id regr_count",
     BOOLEAN: "any bool_and bool_or every logical_and logical_or some",
     pa.int8(): "grouping",
 }
-# Those with the type of their first argument; `over` is what stands before OVER, IGNORE NULLS and their like.
+# Functions with the type of their first argument; `over` is the call before OVER, IGNORE NULLS and similar.
 _FIRST = """
     any_value bit_and bit_and_agg bit_or bit_or_agg bit_xor bit_xor_agg bitwise_and_agg bitwise_or_agg bitwise_xor_agg
     distinct first first_value lag last last_value lead max min mode nth_value over
@@ -58,7 +50,7 @@ _FIRST = """
 
 
 def _both(function: Function, names: str) -> Functions:
-    """Under their names as such and as those of sqlglot's nodes."""
+    """The functions under their SQL names and under the names of sqlglot's nodes."""
     return {f"{mark}{name}": function for name in names.split() for mark in ("", UNKNOWN)}
 
 

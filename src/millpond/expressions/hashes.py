@@ -18,9 +18,8 @@ import pyarrow.compute as pc
 from millpond.expressions.coercion import BIGINT, BINARY, BOOLEAN, DATE, FLOATS, INT, INTEGERS, STRING, VOID
 from millpond.expressions.failures import NotCompilable, RowError
 from millpond.expressions.frames import Datum
-from millpond.expressions.kernels import Kernel, Run, Site
 from millpond.expressions.rules import Operands, Signature, types_of
-from millpond.expressions.signatures import Function, Functions, takes
+from millpond.expressions.signatures import Function, Functions, Kernel, Run, Site, takes
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ
 
 LINE = 76
@@ -40,7 +39,7 @@ def bytes_rule(gives: pa.DataType, *more: pa.DataType) -> Function:
 
 
 def _base64(data: bytes) -> str:
-    """Base64 in lines of 76 characters, as MIME has it."""
+    """Base64 in lines of 76 characters, as in MIME."""
     text = base64.b64encode(data).decode("ascii")
     return "\r\n".join(text[start : start + LINE] for start in range(0, len(text), LINE))
 
@@ -91,11 +90,11 @@ def _url_encode(text: str) -> str:
 
 def _url_decode(text: str) -> str:
     if re.search(r"%(?![0-9A-Fa-f]{2})", text):
-        raise RowError("a % of an URL is not followed by two hexadecimal digits")
+        raise RowError("a % of a URL is not followed by two hexadecimal digits")
     try:
         return unquote_to_bytes(text.replace("+", " ")).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise NotCompilable("an URL that is not UTF-8") from error
+        raise NotCompilable("a URL that is not UTF-8") from error
 
 
 # --- Murmur3 and xxHash64, each continuing from the hash of the columns before
@@ -123,7 +122,7 @@ def _murmur_end(value: int, length: int) -> int:
 
 
 def _murmur(seed: int, data: bytes) -> int:
-    """Whole words first; Spark then mixes in each byte that is left as a word of its own."""
+    """Whole words first; Spark then hashes each remaining byte as a separate word."""
     whole = len(data) & ~3
     for (word,) in struct.iter_unpack("<I", data[:whole]):
         seed = _murmur_mixed(seed, word)
@@ -174,7 +173,7 @@ def _xx(seed: int, data: bytes) -> int:
 
 
 def _hashed_bytes(type_: pa.DataType) -> Callable[[Any], bytes]:
-    """The bytes that stand for a value of a type: 4 up to INT, 8 for longer numbers, all of a text."""
+    """The bytes that are hashed for a value of a type: 4 up to INT, 8 for longer numbers, all bytes of a text."""
     if type_ in INTEGERS[:3] or type_ == BOOLEAN:
         return lambda value: int(value).to_bytes(4, "little", signed=True)
     if type_ == BIGINT:
@@ -215,7 +214,7 @@ def _hash(step: Callable[[int, bytes], int], bits: int) -> Callable[[Site], Run]
 
 
 def _plain_values(value: Datum, length: int) -> list[Any]:
-    """Dates and times as the numbers behind them, other values as Python's."""
+    """Dates and times as integers, other values as Python values."""
     if value.type in (DATE, TIMESTAMP, TIMESTAMP_NTZ):
         value = pc.cast(value, INT if value.type == DATE else BIGINT)
     return [value.as_py()] * length if isinstance(value, pa.Scalar) else value.to_pylist()
@@ -268,6 +267,6 @@ FUNCTIONS: Functions = {
     "xxhash64": hash_rule(BIGINT).by(Kernel(_hash(_xx, 64), lazy=False), "the xxHash64 of the arguments"),
     "encode": charset_rule(BINARY, STRING).by_rows(_encode, "a text as bytes in UTF-8"),
     "decode": charset_rule(STRING, BINARY).by_rows(_decode, "bytes in UTF-8 as text; or a value by cases, as CASE"),
-    "url_encode": takes(STRING, STRING).by_rows(_url_encode, "a text as part of an URL"),
-    "url_decode": takes(STRING, STRING).by_rows(_url_decode, "part of an URL as text", fallible=True),
+    "url_encode": takes(STRING, STRING).by_rows(_url_encode, "a text as part of a URL"),
+    "url_decode": takes(STRING, STRING).by_rows(_url_decode, "part of a URL as text", fallible=True),
 }

@@ -1,4 +1,4 @@
-"""JSON: one value by its path, lengths and keys, and values written as JSON and read by a declared type."""
+"""JSON functions: values by a path, lengths and keys, to_json, and from_json with a declared type."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from millpond.errors import SqlError
 from millpond.expressions.casts import java_spelling
 from millpond.expressions.coercion import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTEGERS, STRING, is_list
 from millpond.expressions.failures import NotCompilable
-from millpond.expressions.kernels import Kernel, Run, Site, elementwise
 from millpond.expressions.rules import Operands, Signature, types_of
-from millpond.expressions.signatures import Function, Functions, takes
+from millpond.expressions.signatures import Function, Functions, Kernel, Run, Site, elementwise, takes
 from millpond.expressions.terms import Constant
 from millpond.schema import TIMESTAMP
 from millpond.sql.parser import parse_type
@@ -44,16 +43,16 @@ _BEGINNING = re.compile(r"""[ \t\r\n]*(?:[{\["'\-0-9]|true|false|null)""")
 
 
 def _decoded(text: str) -> Any:
-    """The value of a JSON text; NOT_JSON where no reader could make anything of it.
+    """The value of a JSON text; NOT_JSON if it cannot be JSON for any parser.
 
-    Spark's reader takes quotes of one stroke, and stops after the first value: such texts are left to it.
+    Spark's parser also accepts single quotes, and stops after the first value: such texts are left to Spark.
     """
     if not _BEGINNING.match(text):
         return NOT_JSON
     try:
         return _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
-        raise NotCompilable("a text that is not quite JSON") from error
+        raise NotCompilable("a text that is not valid JSON") from error
 
 
 _STEP = re.compile(r"\.([\w\-]+)|\['([\w\- ]+)'\]|\[(\d{1,9})\]")
@@ -75,7 +74,7 @@ def _path(text: str) -> Path:
 
 
 def _found(value: Any, path: Path) -> Any:
-    """The value at a path, NOT_JSON where there is none; of members of one name the first that is not null."""
+    """The value at a path, NOT_JSON if there is none; of members with the same name the first that is not null."""
     if not path:
         return value
     step, rest = path[0], path[1:]
@@ -146,7 +145,7 @@ Write = Callable[[Any], str]
 
 
 def _writer(type_: pa.DataType) -> Write:
-    """How a value of a type is written; NULL is written by what holds it."""
+    """A function that writes a value of a type as JSON; NULL is handled by the containing value."""
     if type_ == STRING:
         return quoted
     if type_ in INTEGERS:
@@ -187,7 +186,7 @@ def _timestamp(value: datetime) -> str:
 
 
 def _struct_writer(type_: pa.DataType) -> Write:
-    """A struct leaves out its fields that are NULL."""
+    """A struct without the fields that are NULL."""
     fields = [(field.name, quoted(field.name), _writer(field.type)) for field in type_]
 
     def write(value: dict[str, Any]) -> str:
@@ -235,14 +234,14 @@ def _from_json(site: Site) -> Run:
     def one(text: str, _: str) -> Any:
         value = _decoded(text) if text.strip(" \t\r\n") else NOT_JSON
         if value is NOT_JSON or "\n" in text or "\t" in text:
-            raise NotCompilable("a text that is not quite JSON")
+            raise NotCompilable("a text that is not valid JSON")
         return read(value)
 
     return elementwise(one, site.gives)
 
 
 def _reader(type_: pa.DataType) -> Callable[[Any], Any]:
-    """How a decoded value is read as a type; a value of another kind is left to Spark."""
+    """A function that converts a decoded value to a type; a value of another type is left to Spark."""
     if pa.types.is_struct(type_):
         return _struct_reader(type_)
     if is_list(type_):
@@ -295,5 +294,5 @@ FUNCTIONS: Functions = {
     "json_array_length": takes(INT, STRING).by_rows(_array_length, "the number of elements of a JSON array"),
     "json_object_keys": takes(pa.list_(STRING), STRING).by_rows(_object_keys, "the keys of a JSON object"),
     "to_json": Function(to_json_rule, STRING).by(Kernel(_to_json), "a struct, map or array as JSON"),
-    "from_json": Function(from_json_rule).by(Kernel(_from_json), "a JSON text read by a declared type"),
+    "from_json": Function(from_json_rule).by(Kernel(_from_json), "a JSON text parsed by a declared type"),
 }

@@ -1,4 +1,4 @@
-"""Finding the keys that a condition asks for, so that a table can look rows up instead of reading all."""
+"""Extracts the keys of a condition such as `id = 1` or `id IN (...)`, so that a table can look up rows by key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millpond.expressions.coercion import INTEGERS, plain
 from millpond.expressions.compile import compile_expression
 from millpond.expressions.decimals import fitted
 from millpond.expressions.failures import NotCompilable
-from millpond.expressions.names import Names
+from millpond.expressions.frames import Names
 from millpond.expressions.parameters import in_order
 from millpond.schema import Column, Schema, type_name
 from millpond.sql.conditions import all_of
@@ -27,13 +27,13 @@ from millpond.sql.conditions import all_of
 KEYS_MAX = 10_000
 _NOTHING = Schema(())
 _ONE_ROW = pa.table({"one": pa.array([1])})
-# What may differ from one evaluation to the next, and what only Spark knows.
+# Expressions that may differ from one evaluation to the next, or that only Spark can evaluate.
 _UNSETTLED = (exp.Column, exp.Query, exp.CurrentDate, exp.CurrentTimestamp, exp.Anonymous)
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """The only keys that can satisfy a condition, what else must hold for their rows, and its parameters in order."""
+    """The only keys that can satisfy a condition, the remaining condition for their rows, and its parameters."""
 
     keys: list[tuple[Any, ...]]
     remainder: exp.Expression | None
@@ -43,11 +43,11 @@ class Lookup:
 def key_lookup(
     expr: exp.Expression, key_columns: Sequence[Column], parameters: Sequence[object] = (), names: Names | None = None
 ) -> Lookup | None:
-    """The lookup that finds every row for which the condition is true, or None when rows must be read.
+    """The lookup that finds every row for which the condition is true, or None if all rows must be read.
 
-    Each key column must be compared by = or IN with values that are known; a value that no key of the column's type
-    can equal, such as 1.5 beside an INT, gives no key. What AND adds is the remainder, for the rows found alone.
-    """
+    Each key column must be compared by = or IN with constant values; a value that no key of the column's type can
+    equal, such as 1.5 for an INT, gives no key. The other conjuncts are the remainder, evaluated only for the rows
+    found."""
     order = {id(node): place for place, node in enumerate(in_order(expr))}
     given = _Given(tuple(parameters), order, names)
     parts: list[Any] = list(all_of(expr))
@@ -79,7 +79,7 @@ class _Given:
         return [self.parameters[self.order[id(node)]] for node in in_order(expr)]
 
     def values(self, part: exp.Expression, column: Column) -> list[Any] | None:
-        """The values a part of the condition asks of a column, each once; None when it is no such part."""
+        """The values with which a conjunct compares a column, without duplicates; None for other conjuncts."""
         sides = self._sides(part, column)
         if sides is None:
             return None
@@ -89,7 +89,7 @@ class _Given:
             return None
 
     def _sides(self, part: exp.Expression, column: Column) -> list[exp.Expression] | None:
-        """What the column is compared with."""
+        """The expressions with which the column is compared."""
         if isinstance(part, exp.EQ):
             left, right = _bare(part.this), _bare(part.args["expression"])
             if self._is_column(left, column):
@@ -108,9 +108,10 @@ class _Given:
         return parts == [column.name.lower()]
 
     def _keys(self, sides: Sequence[exp.Expression], column: Column) -> list[Any]:
-        """The values of the key's type that equal a side; a side that is NULL or that no key can equal gives none."""
+        """The values of the key's type that equal one of the expressions; NULL, and values that no key can equal, give
+        none."""
         if column.type is None or any(side.find(*_UNSETTLED) is not None for side in sides):
-            raise NotCompilable("not a known value")
+            raise NotCompilable("not a constant value")
         key_type = plain(column.type)
         kinds = [compile_expression(side, _NOTHING, self.parameters_of(side)).type for side in sides]
         compared_as = coercion.common([key_type, *kinds])
@@ -131,9 +132,9 @@ def _bare(expr: exp.Expression) -> exp.Expression:
 
 
 def _is_faithful(key_type: pa.DataType, both: pa.DataType) -> bool:
-    """Whether different keys stay different, and none fails, when they are cast for the comparison."""
+    """Whether the cast for the comparison keeps different keys different and never fails."""
     if key_type == both:
-        # A float key may be NaN or a negative zero, which equal what they do not look like.
+        # A float key may be NaN or negative zero, whose equality differs from that of their bits.
         return key_type not in coercion.FLOATS
     if key_type in INTEGERS and both in INTEGERS:
         return True

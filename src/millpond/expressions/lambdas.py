@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import TableError
-from millpond.expressions.arrays import lengths_of, listed, relisted
+from millpond.expressions.array_elements import lengths_of, listed, relisted, side_by_side
 from millpond.expressions.coercion import BOOLEAN, FLOATS, INT, is_list
 from millpond.expressions.failures import NotCompilable
 from millpond.expressions.frames import Datum, Frame, Node, as_array, false_rows, mask_of, merge, true_rows, valid_rows
+from millpond.expressions.ordering import combined, ranks
 
 Types = Sequence[pa.DataType]
 Run = Callable[[Frame], Datum]
@@ -22,13 +23,13 @@ Run = Callable[[Frame], Datum]
 
 @dataclass(frozen=True)
 class Body:
-    """A compiled lambda: `slots` are where its frame keeps the values of its parameters."""
+    """A compiled lambda: `slots` are the positions of its parameters in a frame."""
 
     node: Node
     slots: tuple[int, ...]
 
     def run(self, frame: Frame, rows: Any, values: Sequence[pa.Array]) -> pa.Array:
-        """Its value for elements: the row of the frame that each belongs to, and the parameters' values."""
+        """Its value for elements, given the row of each element in the frame, and the parameters' values."""
         if len(rows) == 0:
             return pa.array([], self.node.type)
         inner = frame.repeat(rows, dict(zip(self.slots, values, strict=False)))
@@ -39,8 +40,8 @@ class Body:
 class HigherOrder:
     """A function with lambdas.
 
-    `parameters` types the parameters of its n-th lambda by the types of the other arguments; `gives` types the result
-    by those and by the types of the bodies; `make` evaluates it.
+    `parameters` returns the types of the parameters of its n-th lambda from the types of the other arguments; `gives`
+    returns the type of the result from those and the types of the bodies; `make` evaluates it.
     """
 
     parameters: Callable[[Types, int], Types | None]
@@ -90,7 +91,7 @@ def _filter(nodes: Sequence[Node], bodies: Sequence[Body]) -> Run:
 
 
 def _quantified(decides: Callable[[Datum, int], Any], decided: bool) -> Callable[..., Run]:
-    """EXISTS and FORALL: one element decides; without such a one an unknown element makes the whole unknown."""
+    """EXISTS and FORALL: one element decides; if none does, an element with NULL makes the result NULL."""
 
     def make(nodes: Sequence[Node], bodies: Sequence[Body]) -> Run:
         def run(frame: Frame) -> Datum:
@@ -98,7 +99,7 @@ def _quantified(decides: Callable[[Datum, int], Any], decided: bool) -> Callable
             try:
                 answers = bodies[0].run(frame, found.rows, [found.values])
             except TableError as error:
-                # Spark may not come to the element that fails.
+                # Spark may stop before the element that fails.
                 raise NotCompilable("a condition that fails on an element") from error
             hit, unknown = np.zeros(frame.length, dtype=bool), np.zeros(frame.length, dtype=bool)
             hit[found.rows[decides(answers, len(answers))]] = True
@@ -118,12 +119,12 @@ def _aggregate_parameters(types: Types, which: int) -> Types | None:
 
 
 def _aggregate_gives(types: Types, bodies: Types) -> pa.DataType | None:
-    # Spark wants the lambda to return just the type of the start.
+    # Spark requires the lambda to return exactly the type of the start.
     return bodies[-1] if bodies[0] == types[1] else None
 
 
 def _aggregate(nodes: Sequence[Node], bodies: Sequence[Body]) -> Run:
-    """One step for the first elements of all rows, one for the second ones, and so on."""
+    """One step for the first elements of all rows, one for the second elements, and so on."""
     merged, *finish = bodies
 
     def run(frame: Frame) -> Datum:
@@ -145,7 +146,7 @@ def _aggregate(nodes: Sequence[Node], bodies: Sequence[Body]) -> Run:
 
 
 def _entries(value: Datum, length: int) -> Elements:
-    """The entries of maps as the structs that they are."""
+    """The entries of maps as structs."""
     array = as_array(value, length, value.type)
     return Elements.of(array.cast(pa.list_(array.type.field(0).type)), length)
 
@@ -183,6 +184,38 @@ def _transform_values(nodes: Sequence[Node], bodies: Sequence[Body]) -> Run:
     return run
 
 
+def _pairs_of(types: Types, _: int) -> Types | None:
+    both = len(types) == 2 and all(is_list(type_) for type_ in types)
+    return (types[0].value_type, types[1].value_type) if both else None
+
+
+def _zip_with(nodes: Sequence[Node], bodies: Sequence[Body]) -> Run:
+    """Elements at the same place of two arrays; the shorter one is filled up with NULLs."""
+
+    def run(frame: Frame) -> Datum:
+        arrays = [as_array(node.run(frame), frame.length, node.type) for node in nodes]
+        lengths, gone, rows, sides = side_by_side(arrays)
+        return listed(lengths, bodies[0].run(frame, rows, sides), gone)
+
+    return run
+
+
+def _transform_keys(nodes: Sequence[Node], bodies: Sequence[Body]) -> Run:
+    def run(frame: Frame) -> Datum:
+        found = _entries(nodes[0].run(frame), frame.length)
+        keys, items = pc.struct_field(found.values, 0), pc.struct_field(found.values, 1)
+        made = bodies[0].run(frame, found.rows, [keys, items])
+        if made.type in FLOATS or pa.types.is_nested(made.type):
+            raise NotCompilable("a map with keys of this type")
+        once = combined([found.rows, ranks(made)], len(made))
+        if made.null_count or len(np.unique(once)) < len(made):
+            # Spark fails, and reports which.
+            raise NotCompilable("a key of a map that is NULL or occurs twice")
+        return _mapped(lengths_of(found.array), made, items, found.array.is_null())
+
+    return run
+
+
 def _if_boolean(type_: Callable[[Types], pa.DataType]) -> Callable[[Types, Types], pa.DataType | None]:
     return lambda types, bodies: type_(types) if bodies[0] == BOOLEAN else None
 
@@ -193,7 +226,10 @@ _AGGREGATE = HigherOrder(
 
 LAMBDAS: Mapping[str, HigherOrder] = {
     "transform": HigherOrder(
-        _elements_of, lambda _, bodies: pa.list_(bodies[0]), _transform, "each element by a lambda of it and its place"
+        _elements_of,
+        lambda _, bodies: pa.list_(bodies[0]),
+        _transform,
+        "each element by a lambda of the element and its index",
     ),
     "filter": HigherOrder(
         _elements_of, _if_boolean(lambda types: types[0]), _filter, "the elements for which a lambda is true"
@@ -207,6 +243,18 @@ LAMBDAS: Mapping[str, HigherOrder] = {
     "aggregate": _AGGREGATE,
     "map_filter": HigherOrder(
         _map_parameters, _if_boolean(lambda types: types[0]), _map_filter, "the entries for which a lambda is true"
+    ),
+    "zip_with": HigherOrder(
+        _pairs_of,
+        lambda _, bodies: pa.list_(bodies[0]),
+        _zip_with,
+        "the elements of two arrays, pair by pair, by a lambda",
+    ),
+    "transform_keys": HigherOrder(
+        _map_parameters,
+        lambda types, bodies: pa.map_(bodies[0], types[0].item_type),
+        _transform_keys,
+        "each key of a map by a lambda of key and value",
     ),
     "transform_values": HigherOrder(
         _map_parameters,

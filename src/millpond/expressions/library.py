@@ -1,4 +1,4 @@
-"""Every function by name: those evaluated here by topic, and those that are only typed here and evaluated by Spark."""
+"""All functions by name: those that Arrow evaluates, by topic, and those that are only typed and evaluated by Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from millpond.expressions import (
     mathematics,
     regexes,
     strings,
-    structs,
     text_formats,
     times,
 )
@@ -31,7 +30,7 @@ from millpond.expressions.signatures import Function, Functions, named, returns
 from millpond.expressions.terms import Call
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ
 
-# The order of the pages of docs/functions.md.
+# In the order of docs/functions.md.
 TOPICS: dict[str, Functions] = {
     "Text": {**strings.FUNCTIONS, **text_formats.FUNCTIONS},
     "Regular expressions": regexes.FUNCTIONS,
@@ -40,7 +39,7 @@ TOPICS: dict[str, Functions] = {
     "Numbers": {**arithmetic.FUNCTIONS, **mathematics.FUNCTIONS},
     "Arrays": arrays.FUNCTIONS,
     "Maps": maps.FUNCTIONS,
-    "Structs": structs.FUNCTIONS,
+    "Structs": maps.STRUCT_FUNCTIONS,
     "Lambdas": {},
     "JSON": json_values.FUNCTIONS,
     "Bytes and hashes": hashes.FUNCTIONS,
@@ -61,8 +60,8 @@ _TIMES = """
 _VECTORS = "vector_cosine_similarity vector_inner_product vector_l2_distance vector_norm"
 _LOCAL_TIMES = "convert_timezone localtimestamp make_timestamp_ntz to_timestamp_ntz try_make_timestamp_ntz"
 
-# Typed for `check` and `explain`, and evaluated by Spark: Java's results are not those of other libraries, they depend
-# on the session or on chance, or they are rarely used.
+# Typed for `check` and `explain`, and evaluated by Spark: Java's results differ from those of other libraries, they
+# depend on the session or are random, or they are rarely used.
 _BY_SPARK: Functions = {
     **named(returns(DOUBLE), *_DOUBLES.split()),
     **named(returns(pa.float32()), *_VECTORS.split()),
@@ -88,7 +87,7 @@ FUNCTIONS: Functions = {
 
 
 def signature(call: Call, operands: Operands) -> Signature | None:
-    """What Spark makes of a call with these operands; None when the types do not fit or are not known here."""
+    """The signature of a call with these operands in Spark; None if the types are not valid or not known."""
     function = FUNCTIONS.get(call.name)
     if function is None:
         return None
@@ -100,7 +99,7 @@ def signature(call: Call, operands: Operands) -> Signature | None:
 
 @dataclass(frozen=True)
 class Entry:
-    """A function that is evaluated here, as docs/functions.md lists it."""
+    """A function that Arrow evaluates, as listed in docs/functions.md."""
 
     name: str
     others: tuple[str, ...]
@@ -108,7 +107,7 @@ class Entry:
 
 
 def documented() -> dict[str, list[Entry]]:
-    """The functions evaluated here by topic, each with its other names."""
+    """The functions that Arrow evaluates by topic, each with its aliases."""
     return {topic: _entries(topic, functions) for topic, functions in TOPICS.items()}
 
 

@@ -1,4 +1,4 @@
-"""Literals and types as written: their values, and the types Spark gives them."""
+"""Literals and type names: their values, and their types in Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INT_MAX, BIGINT_MAX = 2**31 - 1, 2**63 - 1
 
 
 def number(text: str, expr: exp.Expression) -> Term:
-    """The constant of a number as written, sign included."""
+    """The constant of a number as written, including its sign."""
     digits = text.lstrip("-")
     if digits.isascii() and digits.isdigit():
         value = int(text)
@@ -34,7 +34,7 @@ def number(text: str, expr: exp.Expression) -> Term:
 
 
 def decimal_constant(value: Decimal) -> Constant:
-    """A decimal literal; its type has just the digits that were written. More than 38 are an error."""
+    """A decimal literal; its type has exactly the digits that were written. More than 38 are an error."""
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise ValueError(value)

@@ -1,9 +1,9 @@
-"""More functions of numbers: bits, powers, and those whose result is the same in every mathematical library."""
+"""Functions of numbers: bits, exact powers, and others whose result is the same in every mathematical library."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -22,13 +22,24 @@ from millpond.expressions.coercion import (
     wider_number,
 )
 from millpond.expressions.failures import NotCompilable, RowError
-from millpond.expressions.frames import Datum
-from millpond.expressions.kernels import Kernel, Run, Site, elementwise, on_arrays, on_columns
+from millpond.expressions.frames import Datum, Frame, Node
 from millpond.expressions.rules import Operands, Signature, same_number_rule, types_of
-from millpond.expressions.signatures import Function, Functions, takes
+from millpond.expressions.signatures import (
+    Function,
+    Functions,
+    Kernel,
+    Run,
+    Site,
+    SpecialForm,
+    elementwise,
+    named,
+    on_arrays,
+    on_columns,
+    takes,
+)
 
 M64 = 0xFFFFFFFFFFFFFFFF
-# Whole numbers up to here are doubles of their own.
+# Whole numbers up to here are exactly representable as doubles.
 EXACT_MAX = 2**53
 
 
@@ -49,7 +60,7 @@ def shift_rule(operands: Operands) -> Signature | None:
 
 
 def _shift(function: Callable[[int, int, int], int]) -> Kernel:
-    """A shift of Java: by as many bits as the type has at most, and what is shifted out is lost."""
+    """A shift as in Java: modulo the number of bits of the type, without overflow errors."""
 
     def make(site: Site) -> Run:
         width: int = site.takes[0].bit_width
@@ -78,14 +89,14 @@ def _bit_get(site: Site) -> Run:
 
     def one(value: int, place: int) -> int:
         if not 0 <= place < width:
-            raise RowError(f"there is no bit {place}")
+            raise RowError(f"bit {place} does not exist")
         return value >> place & 1
 
     return elementwise(one, site.gives)
 
 
 def _power(base: float, exponent: float) -> float:
-    """The powers whose result is exact, and so the same in Java; Spark computes the others."""
+    """Powers whose result is exact, and therefore the same in Java; Spark computes the others."""
     if exponent == 0:
         return 1.0
     if math.isnan(base) or math.isnan(exponent):
@@ -146,7 +157,7 @@ def _is_nan(value: Datum) -> Datum:
 
 
 def _tried(name: str) -> Function:
-    """An operator that is NULL where it would fail."""
+    """An operator that returns NULL instead of failing."""
     operator = arithmetic.FUNCTIONS[name]
     kernel = operator.kernel
     assert isinstance(kernel, Kernel)
@@ -162,7 +173,7 @@ def _tried(name: str) -> Function:
 
 
 def _row_by_row(run: Run, type_: pa.DataType) -> Callable[..., pa.Array]:
-    """All rows at once, or each alone when one of them fails."""
+    """Evaluate all rows at once, or one by one if one of them fails."""
 
     def evaluate(*columns: pa.Array) -> pa.Array:
         try:
@@ -185,7 +196,19 @@ _BITS = Function(bits_rule)
 _SHIFT = Function(shift_rule)
 _DOUBLE = takes(DOUBLE, DOUBLE)
 
+
+def _random(nodes: Sequence[Node], site: Site) -> Callable[[Frame], Datum]:
+    if nodes:
+        raise NotCompilable("a random number from a seed, which Spark computes in a way of its own")
+    return lambda frame: pa.array(np.random.default_rng().random(frame.length))
+
+
+_RANDOM = takes(DOUBLE, BIGINT, optional=1).by(SpecialForm(_random), "a random number from 0 up to 1")
+
 FUNCTIONS: Functions = {
+    **named(
+        takes(DOUBLE, BIGINT, optional=1).by(SpecialForm(_random), "a random number from 0 up to 1"), "rand", "random"
+    ),
     "&": _BITS.by_columns(pc.bit_wise_and),
     "|": _BITS.by_columns(pc.bit_wise_or),
     "^": _BITS.by_columns(pc.bit_wise_xor),
@@ -200,7 +223,7 @@ FUNCTIONS: Functions = {
     ),
     "bit_get": Function(bit_get_rule).by(Kernel(_bit_get, fallible=True), "one bit, counted from 0 at the right"),
     "bin": takes(STRING, BIGINT).by_rows(lambda value: f"{value & M64:b}", "a whole number in binary digits"),
-    "power": takes(DOUBLE, DOUBLE, DOUBLE).by_rows(_power, "the power; Spark is asked where it is not exact"),
+    "power": takes(DOUBLE, DOUBLE, DOUBLE).by_rows(_power, "the power; evaluated by Spark if it is not exact"),
     "pi": takes(DOUBLE).by(_constant(math.pi), "the number pi"),
     "e": takes(DOUBLE).by(_constant(math.e), "the number e"),
     "degrees": _DOUBLE.by_columns(_times(180.0 / math.pi), "radians as degrees"),
@@ -208,7 +231,7 @@ FUNCTIONS: Functions = {
     "rint": _DOUBLE.by_columns(on_arrays(_rint), "the nearest whole number as a double, a half to the even one"),
     "factorial": takes(BIGINT, INT).by_rows(_factorial, "the factorial of 0 to 20"),
     "width_bucket": takes(BIGINT, DOUBLE, DOUBLE, DOUBLE, BIGINT).by_rows(
-        _width_bucket, "the number of the bucket of equal width that a value falls into"
+        _width_bucket, "the number of the bucket of equal width that contains a value"
     ),
     "positive": Function(same_number_rule).by_columns(lambda value: value, "the number itself"),
     "isnan": Function(nan_rule, BOOLEAN).by_columns(_is_nan, "whether a number is NaN"),

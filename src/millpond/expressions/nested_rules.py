@@ -1,4 +1,4 @@
-"""The rules of functions of arrays, maps and structs: what they take, and their result types."""
+"""The type rules of functions of arrays, maps and structs: argument types and result types."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import pyarrow as pa
 
 from millpond.expressions.coercion import (
     BOOLEAN,
+    DATE,
+    DAY_TIME,
     INT,
     INTEGERS,
     STRING,
     VOID,
+    YEAR_MONTH,
     common,
     is_list,
     is_number,
     wider,
 )
 from millpond.expressions.rules import Operand, Operands, Rule, Signature, fits, types_of
-from millpond.expressions.terms import Constant
+from millpond.expressions.terms import Constant, Reference
+from millpond.schema import TIMESTAMP
 
 
 def size_rule(operands: Operands) -> Signature | None:
@@ -47,7 +51,7 @@ def get_rule(operands: Operands) -> Signature | None:
 
 
 def bracket_rule(operands: Operands) -> Signature | None:
-    """`holder[place]`, which for a struct is a field by its name."""
+    """`holder[index]`, which for a struct is a field by its name."""
     holder = operands[0].type
     if not pa.types.is_struct(holder):
         return element_rule(operands)
@@ -139,8 +143,25 @@ def sort_rule(operands: Operands) -> Signature | None:
     return Signature((holder, *ascending), holder)
 
 
+def zip_rule(operands: Operands) -> Signature | None:
+    """ARRAYS_ZIP: an array of structs, whose fields are named after columns, and numbered where there is no column."""
+    types = types_of(operands)
+    if not types or not all(is_list(type_) for type_ in types):
+        return None
+    columns = [o.term.column if isinstance(o.term, Reference) else None for o in operands]
+    names = [str(n) if column is None else column.name for n, column in enumerate(columns)]
+    if len({name.lower() for name in names}) < len(names):
+        return None
+    fields = [(name, type_.value_type) for name, type_ in zip(names, types, strict=True)]
+    return Signature(tuple(types), pa.list_(pa.struct(fields)))
+
+
 def sequence_rule(operands: Operands) -> Signature | None:
     types = types_of(operands)
+    if 2 <= len(types) <= 3 and all(t in (DATE, TIMESTAMP) for t in types[:2]):
+        type_ = DATE if types[:2] == [DATE, DATE] else TIMESTAMP
+        fits_step = len(types) == 2 or types[2] in (DAY_TIME, YEAR_MONTH)
+        return Signature((type_, type_, *types[2:]), pa.list_(type_)) if fits_step else None
     if not 2 <= len(types) <= 3 or any(t not in INTEGERS for t in types):
         return None
     type_ = common(types)

@@ -1,4 +1,4 @@
-"""LIKE patterns and Java's regular expressions, written for Arrow's engine or for Python's where the meaning agrees."""
+"""Translation of LIKE patterns and Java's regular expressions for Arrow's or Python's engine, where they agree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WILD = {"%": "(?s:.*)", "_": "(?s:.)"}
 
 
 def like(pattern: str, escape: str = "\\") -> str:
-    """The regular expression of a LIKE pattern, to be matched against the whole text."""
+    """The regular expression of a LIKE pattern, which matches the whole text."""
     if len(escape) != 1 or escape in "%_":
         raise NotCompilable("an escape that is not one ordinary character")
     parts: list[str] = []
@@ -23,7 +23,7 @@ def like(pattern: str, escape: str = "\\") -> str:
             parts.append(re.escape(_escaped(next(characters, ""), escape)))
         else:
             parts.append(_WILD.get(character) or re.escape(character))
-    # A wildcard at an end is no anchor there: the engine is far quicker without it.
+    # No anchor is needed next to a wildcard at an end, and the engine is much faster without.
     opened = parts[:1] == [_WILD["%"]]
     closed = len(parts) > 1 and parts[-1] == _WILD["%"]
     body = "".join(parts[opened : len(parts) - closed])
@@ -36,7 +36,7 @@ def _escaped(character: str, escape: str) -> str:
     return character
 
 
-# Pieces that mean the same in Java and in RE2, or are rewritten so that they do.
+# Parts with the same meaning in Java and RE2, some after a rewrite.
 _PIECE = re.compile(
     r"""
     (?P<plain>[A-Za-z0-9 _\-,:;=@#%&'"<>/!~`])
@@ -55,19 +55,19 @@ _REWRITTEN = {"any": "[^\\n\\r\\x{85}\\x{2028}\\x{2029}]", "space": "[ \\t\\n\\x
 
 
 def rlike(pattern: str) -> str:
-    """The regular expression of an RLIKE pattern, to be found anywhere in the text."""
+    """The regular expression of an RLIKE pattern, which may match anywhere in the text."""
     parts: list[str] = []
     place = 0
     while place < len(pattern):
         found = _PIECE.match(pattern, place)
         if found is None or (found.lastgroup == "start" and place):
-            raise NotCompilable("a regular expression that is Java's alone")
+            raise NotCompilable("a regular expression that only Java supports")
         parts.append(_REWRITTEN.get(str(found.lastgroup), found[0]))
         place = found.end()
     return "".join(parts)
 
 
-# Pieces that mean the same in Java and in Python with re.ASCII, or are rewritten so that they do.
+# Parts with the same meaning in Java and in Python with re.ASCII, some after a rewrite.
 _JAVA_PIECE = re.compile(
     r"""
     (?P<set>\[\^?(?:[A-Za-z0-9\ _.,:;=@\#%'"<>/!~`$*+?(){}|]|\\[dDwWsStnrf.\\+*?()\[\]{}|^$\-/]|[a-z]-[a-z]
@@ -97,9 +97,9 @@ _FOR_PYTHON = {
 
 @dataclass(frozen=True)
 class Regex:
-    """A regular expression for Python, and the characters among which it has Java's meaning.
+    """A regular expression for Python, and the characters for which it has the same meaning as in Java.
 
-    Java's word boundaries count letters beyond ASCII, and it finds a match of nothing within a surrogate pair.
+    Java's word boundaries include letters beyond ASCII, and it finds empty matches inside of a surrogate pair.
     """
 
     compiled: re.Pattern[str]
@@ -108,7 +108,7 @@ class Regex:
 
 @dataclass
 class _Group:
-    """An open group while a pattern is read: whether its alternatives can match nothing."""
+    """An open group during parsing: whether its alternatives can match the empty text."""
 
     start: int
     nothing: bool = True
@@ -118,11 +118,11 @@ class _Group:
 
 @dataclass
 class _Reader:
-    """The pieces of a pattern, and whether what stands before a quantifier may be repeated."""
+    """The parts of a pattern, and whether the part before a quantifier may be repeated."""
 
     parts: list[str] = field(default_factory=list)
     groups: list[_Group] = field(default_factory=lambda: [_Group(0)])
-    # Whether the last atom can match nothing; None when there is no atom to repeat.
+    # Whether the last atom can match the empty text; None if there is no atom to repeat.
     last: bool | None = None
     ascii_only: bool = False
 
@@ -146,7 +146,7 @@ class _Reader:
         self.last = False
 
     def _settle(self) -> None:
-        """The atom before is what it is: nothing repeats it."""
+        """Finish the last atom, which has no quantifier."""
         if self.last is False:
             self.groups[-1].nothing = False
         self.last = None
@@ -178,14 +178,14 @@ class _Reader:
         self._settle()
         group = self.groups.pop()
         if not self.groups:
-            raise NotCompilable("a regular expression with a bracket too many")
+            raise NotCompilable("a regular expression with an unbalanced bracket")
         nothing = group.any_nothing or group.nothing
         self.last = nothing if group.plain else None
 
     def _repeat(self, text: str) -> None:
-        # Engines differ in how often they repeat what matches nothing, and in repeating what is no atom.
+        # Engines differ in repeating an atom that matches the empty text, and in quantifiers without an atom.
         if self.last is None or self.last:
-            raise NotCompilable("a regular expression that repeats what may match nothing")
+            raise NotCompilable("a regular expression that repeats an empty match")
         optional = text[0] in "*?" or text.startswith(("{0,", "{0}"))
         if not optional:
             self.groups[-1].nothing = False
@@ -193,7 +193,7 @@ class _Reader:
 
 
 def java_regex(pattern: str) -> Regex:
-    """A regular expression of Java for Python's engine; NotCompilable outside of what both read alike."""
+    """A regular expression of Java for Python's engine; NotCompilable if their meaning differs."""
     flags = re.ASCII
     place = 0
     if pattern.startswith("(?i)"):
@@ -202,7 +202,7 @@ def java_regex(pattern: str) -> Regex:
     while place < len(pattern):
         found = _JAVA_PIECE.match(pattern, place)
         if found is None or found.lastgroup is None:
-            raise NotCompilable("a regular expression that is Java's alone")
+            raise NotCompilable("a regular expression that only Java supports")
         reader.piece(found.lastgroup, found[0])
         place = found.end()
     if len(reader.groups) != 1:
@@ -210,11 +210,11 @@ def java_regex(pattern: str) -> Regex:
     try:
         return Regex(re.compile("".join(reader.parts), flags), reader.highest())
     except re.error as error:
-        raise NotCompilable("a regular expression that Python does not read") from error
+        raise NotCompilable("a regular expression that Python does not support") from error
 
 
 def replacement(written: str, groups: int) -> Callable[[re.Match[str]], str]:
-    """What takes the place of a match: `$1` is a group, and a backslash makes the next character plain."""
+    """The function that replaces a match: `$1` is a group, and a backslash escapes the next character."""
     parts: list[str | int] = []
     place = 0
     while place < len(written):
@@ -234,12 +234,12 @@ def replacement(written: str, groups: int) -> Callable[[re.Match[str]], str]:
 
 
 def _group_number(written: str, place: int, groups: int) -> tuple[int, int]:
-    """The group of a replacement: as many digits as there is a group for."""
+    """The group number of a replacement: as many digits as form the number of an existing group."""
     if not written[place : place + 1].isdigit() or not written[place].isascii():
-        raise NotCompilable("a replacement with a $ that is no group")
+        raise NotCompilable("a replacement with a $ without a group")
     number, place = int(written[place]), place + 1
     while place < len(written) and written[place] in "0123456789" and number * 10 + int(written[place]) <= groups:
         number, place = number * 10 + int(written[place]), place + 1
     if number > groups:
-        raise NotCompilable("a replacement with a group that there is not")
+        raise NotCompilable("a replacement with a group that does not exist")
     return number, place

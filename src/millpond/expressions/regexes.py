@@ -1,4 +1,4 @@
-"""LIKE and the functions of regular expressions: by Arrow where its engine agrees with Java's, else by Python's."""
+"""LIKE and the functions of regular expressions, by Arrow if its engine agrees with Java's, else by Python."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 from millpond.expressions.coercion import BOOLEAN, INT, STRING
 from millpond.expressions.failures import NotCompilable, RowError
 from millpond.expressions.frames import Datum
-from millpond.expressions.kernels import Kernel, Run, Site, elementwise
 from millpond.expressions.patterns import java_regex, like, replacement, rlike
-from millpond.expressions.signatures import Functions, takes
+from millpond.expressions.signatures import Functions, Kernel, Run, Site, elementwise, takes
 
 PATTERNS_MAX = 256
 
@@ -25,7 +24,7 @@ _replacement = lru_cache(PATTERNS_MAX)(replacement)
 
 
 def _matching(translate: Callable[..., str], otherwise: Callable[[str, str], bool] | None = None) -> Kernel:
-    """A match against a pattern; one pattern for all rows is one regular expression."""
+    """A match against a pattern; a constant pattern is translated once for all rows."""
 
     def match(text: Datum, pattern: Datum, escape: pa.Scalar | None) -> Datum:
         nothing = text.null_count == len(text) if isinstance(text, pa.Array) else not text.is_valid
@@ -35,7 +34,7 @@ def _matching(translate: Callable[..., str], otherwise: Callable[[str, str], boo
         try:
             return pc.match_substring_regex(text, translate(pattern.as_py(), *mark))
         except pa.ArrowInvalid as error:
-            raise NotCompilable("a regular expression that Arrow does not read") from error
+            raise NotCompilable("a regular expression that Arrow does not support") from error
         except NotCompilable:
             if otherwise is None:
                 raise
@@ -64,6 +63,16 @@ def _compiled(pattern: str, text: str) -> re.Pattern[str]:
     return found.compiled
 
 
+def _place(text: str, pattern: str, _: int = 0) -> int:
+    """Where the first match begins, from 1; 0 without one. Java counts characters beyond 65,535 twice."""
+    found = _compiled(pattern, text).search(text)
+    if found is None:
+        return 0
+    if not text.isascii() and max(text[: found.start()], default="") > "\uffff":
+        raise NotCompilable("the place of a match behind characters that Java counts twice")
+    return found.start() + 1
+
+
 def _found(text: str, pattern: str) -> bool:
     return _compiled(pattern, text).search(text) is not None
 
@@ -78,9 +87,9 @@ def _extract(text: str, pattern: str, group: int = 1) -> str:
     compiled = _compiled(pattern, text)
     found = compiled.search(text)
     if found is None:
-        # Whether Spark checks the group of a text without a match is a matter of its version.
+        # Whether Spark checks the group number for a text without a match depends on its version.
         if not 0 <= group <= compiled.groups:
-            raise NotCompilable("a group that the regular expression has not")
+            raise NotCompilable("a group that the regular expression does not have")
         return ""
     return _group(found, group)
 
@@ -88,7 +97,7 @@ def _extract(text: str, pattern: str, group: int = 1) -> str:
 def _extract_all(text: str, pattern: str, group: int = 1) -> list[str]:
     compiled = _compiled(pattern, text)
     if not 0 <= group <= compiled.groups:
-        raise NotCompilable("a group that the regular expression has not")
+        raise NotCompilable("a group that the regular expression does not have")
     return [_group(found, group) for found in compiled.finditer(text)]
 
 
@@ -106,7 +115,7 @@ def _replace(text: str, pattern: str, written: str) -> str:
 
 
 def _split(text: str, pattern: str, limit: int = -1) -> list[str]:
-    """SPLIT; Java makes no empty first part of a match of nothing at the start."""
+    """SPLIT; Java returns no empty first part for an empty match at the start."""
     if text and not pattern:
         count = len(text) if limit <= 0 or limit > len(text) else limit
         return [*text[: count - 1], text[count - 1 :]]
@@ -128,7 +137,9 @@ FUNCTIONS: Functions = {
     "like": takes(BOOLEAN, *_TWO, STRING, optional=1).by(
         _matching(_like), "whether a text matches a pattern of % and _"
     ),
-    "rlike": takes(BOOLEAN, *_TWO).by(_matching(_rlike, _found), "whether a regular expression is found in a text"),
+    "rlike": takes(BOOLEAN, *_TWO).by(
+        _matching(_rlike, _found), "whether a regular expression matches a part of a text"
+    ),
     "regexp_replace": takes(STRING, *_TWO, STRING).by_rows(
         _replace, "every match of a regular expression replaced", fallible=True
     ),
@@ -139,6 +150,7 @@ FUNCTIONS: Functions = {
         _extract_all, "a group of every match", fallible=True
     ),
     "regexp_substr": takes(STRING, *_TWO).by_rows(_substring, "the first match, or NULL"),
+    "regexp_instr": takes(INT, *_TWO, INT, optional=1).by_rows(_place, "the index of the first match, from 1; else 0"),
     "regexp_count": takes(INT, *_TWO).by_rows(_count, "the number of matches"),
     "split": takes(_STRINGS, *_TWO, INT, optional=1).by_rows(
         _split, "the parts of a text between matches of a regular expression"

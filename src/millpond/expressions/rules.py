@@ -1,4 +1,4 @@
-"""The rules of Spark's functions: the casts they put around their arguments, and their result types."""
+"""The type rules of Spark's functions: the implicit casts of their arguments, and their result types."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ
 
 @dataclass(frozen=True)
 class Operand:
-    """An argument as a rule sees it: its type, and the term for rules that look at literals."""
+    """An argument of a rule: its type, and its term for rules that depend on literals."""
 
     type: pa.DataType
     term: Term
@@ -50,7 +50,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Signature:
-    """What the arguments are cast to, one type each, and what comes out."""
+    """The types to which the arguments are cast, and the type of the result."""
 
     takes: tuple[pa.DataType, ...]
     gives: pa.DataType
@@ -61,7 +61,7 @@ Rule = Callable[[Operands], Signature | None]
 
 
 def fits(operand: Operand, target: pa.DataType) -> bool:
-    """Whether Spark casts an argument to what a function takes without being told."""
+    """Whether Spark casts an argument implicitly to the type that a function expects."""
     source = operand.type
     if source in (target, VOID):
         return True
@@ -140,14 +140,14 @@ def extreme_rule(operands: Operands) -> Signature | None:
 
 
 def _beside_decimal(operand: Operand) -> pa.DataType:
-    """A whole-number literal beside a decimal counts with its own digits, not with those of its type."""
+    """The decimal type of an operand; a whole-number literal has its own digits, not those of its type."""
     if operand.type in INTEGERS and isinstance(operand.term, Constant) and operand.term.value is not None:
         return pa.decimal128(max(1, len(str(abs(int(str(operand.term.value)))))), 0)
     return as_decimal(operand.type)
 
 
 def _numbers(operands: Operands) -> tuple[pa.DataType, pa.DataType] | None:
-    """The types two operands of arithmetic have after Spark's promotion; equal unless both are decimals."""
+    """The types of two operands of arithmetic after Spark's promotion; equal unless both are decimals."""
     left, right = types_of(operands)
     if left == VOID and right == VOID:
         return None
@@ -283,12 +283,12 @@ def round_rule(operands: Operands) -> Signature | None:
     return Signature(given, bounded(whole + scale, scale))
 
 
-# What CEIL and FLOOR to places cast a float to.
+# The types to which CEIL and FLOOR with places cast a float.
 _FLOAT_DIGITS = {pa.float32(): pa.decimal128(14, 7), DOUBLE: pa.decimal128(30, 15)}
 
 
 def _to_places(operands: Operands) -> Signature | None:
-    """CEIL and FLOOR to places, which are of decimals alone."""
+    """CEIL and FLOOR with places, which exist for decimals only."""
     first = operands[0]
     if not is_number(first.type):
         return None
@@ -332,7 +332,7 @@ def length_rule(operands: Operands) -> Signature | None:
 
 
 def unix_timestamp_rule(operands: Operands) -> Signature | None:
-    # A string is read by a format of its own there, stricter than a cast.
+    # A string is parsed by a pattern, which is stricter than a cast.
     return Signature((TIMESTAMP,), BIGINT) if operands[0].type in (DATE, TIMESTAMP) else None
 
 

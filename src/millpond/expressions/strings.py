@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,16 +12,26 @@ import pyarrow.compute as pc
 from millpond.expressions.arrays import concat_ws, joined_lists
 from millpond.expressions.coercion import BIGINT, BOOLEAN, INT, STRING, is_list
 from millpond.expressions.failures import NotCompilable, RowError
-from millpond.expressions.frames import Datum
-from millpond.expressions.kernels import Kernel, Run, Site, elementwise, on_arrays, simple
+from millpond.expressions.frames import Datum, Frame, Node
 from millpond.expressions.nested_rules import concat_ws_rule
 from millpond.expressions.rules import concat_rule, length_rule, reverse_rule
-from millpond.expressions.signatures import Function, Functions, takes
+from millpond.expressions.signatures import (
+    Function,
+    Functions,
+    Kernel,
+    Run,
+    Site,
+    SpecialForm,
+    elementwise,
+    on_arrays,
+    simple,
+    takes,
+)
 
 REPEATED_BYTES_MAX = 1 << 26
 
 
-# Letters whose other case is the same in every Unicode version from 14 to 17: the small sigma has two forms, and two
+# Letters whose other case is the same in every Unicode version from 14 to 17: lower-case sigma has two forms, and two
 # letters got a capital later.
 _SETTLED = re.compile("[^\u019b\u0264\u03a3\u1c80-\u1dff\ua640-\uabff\ue000-\U0001efff\U0001fb00-\U0010ffff]*")
 
@@ -37,11 +48,11 @@ def _settled(text: str) -> str:
 
 
 def _cased(for_ascii: Run, change: Callable[[str], str]) -> Kernel:
-    """UPPER and LOWER; Arrow's own have one letter for one, but the capital of \u00df is SS."""
+    """UPPER and LOWER; Arrow maps one letter to one letter, but the capital of \u00df is SS."""
     slow = elementwise(lambda text: change(_settled(text)), STRING)
 
     def run(array: pa.Array) -> pa.Array:
-        # Of nothing but NULLs, `all` says NULL.
+        # `all` of only NULLs is NULL.
         return for_ascii(array) if pc.all(pc.string_is_ascii(array)).as_py() is not False else slow(array)
 
     return Kernel(lambda _: on_arrays(run))
@@ -133,7 +144,7 @@ _found_at = elementwise(_locate, INT)
 
 
 def _located(searched: Datum, text: Datum, *start: Datum) -> Datum:
-    """LOCATE; without a start it is NULL for a NULL, and 0 for a start that is NULL."""
+    """LOCATE; without a start it is NULL for NULL, with a start that is NULL it is 0."""
     found = _found_at(searched, text, *start)
     return pc.if_else(pc.is_null(start[0]), pa.scalar(0, INT), found) if start else found
 
@@ -151,7 +162,7 @@ def _split_part(text: str, delimiter: str, place: int) -> str:
 
 
 def _substring_index(text: str, delimiter: str, count: int) -> str:
-    """Occurrences may overlap, as Spark looks for the next one a place further."""
+    """Occurrences may overlap, because Spark searches for the next one from the next character."""
     if not delimiter or count == 0:
         return ""
     if count > 0:
@@ -171,7 +182,7 @@ def _substring_index(text: str, delimiter: str, count: int) -> str:
 
 def _overlay(text: str, part: str, start: int, length: int = -1) -> str:
     if not 0 < start < REPEATED_BYTES_MAX:
-        raise NotCompilable("OVERLAY from a place before the start")
+        raise NotCompilable("OVERLAY from a position before the start")
     replaced = length if length >= 0 else len(part)
     return _substring(text, 1, start - 1) + part + _substring(text, start + replaced)
 
@@ -225,31 +236,37 @@ _COUNTED = takes(STRING, STRING, INT)
 _PADDED = takes(STRING, STRING, INT, STRING, optional=1)
 _SEARCH = takes(BOOLEAN, STRING, STRING)
 
+
+def _uuid(_: Sequence[Node], site: Site) -> Callable[[Frame], Datum]:
+    return lambda frame: pa.array([str(uuid4()) for _ in range(frame.length)], STRING)
+
+
 FUNCTIONS: Functions = {
-    "upper": _TEXT.by(_cased(pc.ascii_upper, str.upper), "the text in capitals"),
-    "lower": _TEXT.by(_cased(pc.ascii_lower, str.lower), "the text in small letters"),
-    "initcap": _TEXT.by_rows(_initcap, "each word with a capital first"),
+    "uuid": takes(STRING).by(SpecialForm(_uuid), "a new random UUID for each row"),
+    "upper": _TEXT.by(_cased(pc.ascii_upper, str.upper), "the text in upper case"),
+    "lower": _TEXT.by(_cased(pc.ascii_lower, str.lower), "the text in lower case"),
+    "initcap": _TEXT.by_rows(_initcap, "each word with an upper-case first letter"),
     "length": Function(length_rule, INT).by(Kernel(_length), "the number of characters, or of bytes of a binary"),
     "trim": _TRIM.by(_trim(pc.utf8_trim, str.strip), "without blanks, or the given characters, at both ends"),
     "ltrim": _TRIM.by(_trim(pc.utf8_ltrim, str.lstrip), "without blanks, or the given characters, at the start"),
     "rtrim": _TRIM.by(_trim(pc.utf8_rtrim, str.rstrip), "without blanks, or the given characters, at the end"),
-    "reverse": Function(reverse_rule).by_rows(lambda value: value[::-1], "a text or an array from its end"),
-    "concat": Function(concat_rule).by(Kernel(_concat, lazy=False), "texts or arrays one after the other"),
+    "reverse": Function(reverse_rule).by_rows(lambda value: value[::-1], "a text or an array in reverse order"),
+    "concat": Function(concat_rule).by(Kernel(_concat, lazy=False), "concatenated texts or arrays"),
     "concat_ws": Function(concat_ws_rule, STRING).by_columns(
         concat_ws, "texts and arrays of texts with a separator; NULLs are skipped", lazy=False
     ),
     "substring": takes(STRING, STRING, INT, INT, optional=1).by(Kernel(_slice), "a part of a text, counted from 1"),
     "left": _COUNTED.by_rows(_left, "the first characters"),
     "right": _COUNTED.by_rows(_right, "the last characters"),
-    "repeat": _COUNTED.by_rows(_repeat, "the text so many times"),
+    "repeat": _COUNTED.by_rows(_repeat, "the repeated text"),
     "replace": takes(STRING, STRING, STRING, STRING, optional=1).by_rows(_replace, "every occurrence replaced"),
-    "lpad": _PADDED.by_rows(_lpad, "filled at the start, or cut, to a length"),
-    "rpad": _PADDED.by_rows(_rpad, "filled at the end, or cut, to a length"),
+    "lpad": _PADDED.by_rows(_lpad, "padded at the start, or truncated, to a length"),
+    "rpad": _PADDED.by_rows(_rpad, "padded at the end, or truncated, to a length"),
     "locate": takes(INT, STRING, STRING, INT, optional=1).by_columns(
-        _located, "where a text is found in another, counted from 1; 0 when it is not", lazy=False
+        _located, "the position of a text in another, from 1; 0 if it is not found", lazy=False
     ),
     "split_part": takes(STRING, STRING, STRING, INT).by_rows(
-        _split_part, "one part of a text cut at a delimiter, counted from 1 or from the end", fallible=True
+        _split_part, "one part of a text split at a delimiter, from 1 or from the end", fallible=True
     ),
     "startswith": _SEARCH.by(_found(pc.starts_with, str.startswith), "whether a text begins with another"),
     "endswith": _SEARCH.by(_found(pc.ends_with, str.endswith), "whether a text ends with another"),
@@ -261,10 +278,12 @@ FUNCTIONS: Functions = {
     ),
     "overlay": takes(STRING, STRING, STRING, INT, INT, optional=1).by_rows(_overlay, "a part of a text replaced"),
     "translate": takes(STRING, STRING, STRING, STRING).by_rows(_translate, "single characters replaced or removed"),
-    "space": takes(STRING, INT).by_rows(lambda count: _repeat(" ", count), "so many blanks"),
+    "space": takes(STRING, INT).by_rows(lambda count: _repeat(" ", count), "a number of blanks"),
     "ascii": takes(INT, STRING).by_rows(lambda text: ord(text[0]) if text else 0, "the code of the first character"),
     "chr": takes(STRING, BIGINT).by_rows(_chr, "the character of a code"),
-    "find_in_set": takes(INT, STRING, STRING).by_rows(_find_in_set, "the place of a word in a list with commas, or 0"),
+    "find_in_set": takes(INT, STRING, STRING).by_rows(
+        _find_in_set, "the position of a word in a comma-separated list, or 0"
+    ),
     "levenshtein": takes(INT, STRING, STRING).by_rows(_levenshtein, "the number of edits between two texts"),
     "octet_length": Function(length_rule, INT).by_columns(_bytes, "the number of bytes"),
     "bit_length": Function(length_rule, INT).by_columns(

@@ -1,4 +1,4 @@
-"""The plain parts of an expression: literals, columns, parameters, and calls by one name each."""
+"""Terms, the simplified form of expressions: literals, columns, parameters, and calls with one name each."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.sql.dialect import MILLPOND
+
 UNKNOWN = "?"
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An INTERVAL literal; `whole_days` when it names no unit below a day."""
+    """An INTERVAL literal; `whole_days` if it has no unit below a day."""
 
     months: int = 0
     microseconds: int = 0
@@ -43,7 +45,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Call:
-    """A function or operator by its name here; `to` is the target of a cast or the field of a struct."""
+    """A call of a function or operator by its canonical name; `to` is the target of a cast or the field of a struct."""
 
     name: str
     arguments: tuple[Term, ...]
@@ -51,7 +53,7 @@ class Call:
     to: pa.DataType | str | None = None
 
     def __str__(self) -> str:
-        return self.source.sql(dialect="spark")
+        return self.source.sql(dialect=MILLPOND)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Lambda:
-    """A function written in place, such as x -> x + 1; it is an argument of a call and nothing else."""
+    """A lambda such as x -> x + 1, which can only be an argument of a call."""
 
     names: tuple[str, ...]
     body: Term
@@ -73,7 +75,7 @@ Term = Constant | Reference | Parameter | Call | Variable | Lambda
 
 
 def unknown(expr: exp.Expression) -> Call:
-    """What is not known here: typed and evaluated by nobody but Spark."""
+    """An unknown expression, which only Spark can type and evaluate."""
     return Call(UNKNOWN, (), expr)
 
 

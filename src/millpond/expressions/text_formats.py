@@ -1,4 +1,4 @@
-"""Values written into texts by a format, and parts of URLs."""
+"""Texts in forms of their own: formatted numbers, parts of URLs, masked and checked texts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from millpond.expressions.coercion import BOOLEAN, DOUBLE, INT, INTEGERS, STRING, is_number
 from millpond.expressions.decimals import EXACT, spelled
-from millpond.expressions.failures import NotCompilable
-from millpond.expressions.kernels import Kernel, Run, Site, elementwise
-from millpond.expressions.rules import Operands, Signature, types_of
-from millpond.expressions.signatures import Function, Functions, takes
+from millpond.expressions.failures import NotCompilable, RowError
+from millpond.expressions.rules import Operands, Signature, fits, types_of
+from millpond.expressions.signatures import Function, Functions, Kernel, Run, Site, elementwise, takes
 
 FORMATS_MAX = 256
 PLACES_MAX = 100
@@ -56,7 +55,7 @@ def _format(text: str) -> tuple[list[str], list[tuple[str, int, int | None, str]
     while (place := text.find("%", start)) >= 0:
         found = _DIRECTIVE.match(text, place)
         if found is None:
-            raise NotCompilable("a format with directives that are not read here")
+            raise NotCompilable("a format with directives that Arrow does not support")
         buffer += text[start:place]
         if found[0] == "%%":
             buffer += "%"
@@ -107,7 +106,7 @@ def _directive(directive: tuple[str, int, int | None, str], type_: pa.DataType) 
         write = _fixed(6 if places is None else places, grouped="," in flags)
     else:
         raise NotCompilable(f"%{letter} of a value of this type")
-    # NULL is written as a word, cut to the places like one.
+    # NULL is written as a word, and truncated to the precision like one.
     null = "null"[:places]
     return lambda value: (
         _padded(write(value), flags, width) if value is not None else _padded(null, flags.replace("0", ""), width)
@@ -119,7 +118,7 @@ def _plain(value: Any) -> str:
 
 
 def _fixed(places: int, *, grouped: bool) -> Write:
-    """A number with so many places, a half rounded up by the digits of its shortest spelling."""
+    """A number with fixed places, rounded half up by the digits of its shortest spelling."""
 
     def write(value: float) -> str:
         if value != value or value in (float("inf"), float("-inf")) or (value == 0 and str(value).startswith("-")):
@@ -140,7 +139,7 @@ def _padded(text: str, flags: str, width: int) -> str:
     return text.rjust(width)
 
 
-# An URL of ordinary characters; others, Java may reject.
+# A URL of ordinary characters; Java may reject others.
 _URL = re.compile(
     r"(?P<PROTOCOL>[A-Za-z][A-Za-z0-9+.\-]*)://"
     r"(?P<AUTHORITY>(?:(?P<USERINFO>[\w.~\-]+(?::[\w.~\-]*)?)@)?"
@@ -154,26 +153,72 @@ _URL = re.compile(
 def _parse_url(url: str, part: str, key: str | None = None) -> str | None:
     found = _URL.fullmatch(url)
     if found is None or re.search(r"%(?![0-9A-Fa-f]{2})", url) or part not in found.groupdict():
-        raise NotCompilable("an URL or a part of it that is not read here")
+        raise NotCompilable("a URL or a part of it that Arrow does not support")
     value = found[part]
     if key is None or value is None:
         return value if key is None else None
     if part != "QUERY" or not re.fullmatch(r"\w+", key, re.ASCII):
-        raise NotCompilable("a key of an URL that is not read here")
+        raise NotCompilable("a key of a URL that Arrow does not support")
     match = re.search(rf"(?:&|^){key}=([^&]*)", value)
     return match[1] if match else None
+
+
+def _elt(place: int, *texts: str | None) -> str | None:
+    if not 1 <= place <= len(texts):
+        raise RowError(f"there is no argument {place}")
+    return texts[place - 1]
+
+
+def elt_rule(operands: Operands) -> Signature | None:
+    place, *texts = operands
+    fit = bool(texts) and fits(place, INT) and all(fits(o, STRING) for o in texts)
+    return Signature((INT, *(STRING,) * len(texts)), STRING) if fit else None
+
+
+def _luhn_check(text: str) -> bool:
+    if not text or not re.fullmatch(r"[0-9]+", text):
+        return False
+    doubled = [int(d) * (1 + place % 2) for place, d in enumerate(reversed(text))]
+    return sum(d - 9 if d > 9 else d for d in doubled) % 10 == 0
+
+
+def _mask(site: Site) -> Run:
+    """Letters and digits replaced by the given characters; NULL leaves those as they are."""
+    given = [site.constants[place] for place in range(1, len(site.takes))]
+    if any(constant is None for constant in given):
+        raise NotCompilable("MASK with characters that are not literals")
+    marks = [constant.as_py() for constant in given] + ["X", "x", "n", None][len(given) :]
+    if any(mark is not None and len(mark) != 1 for mark in marks):
+        raise NotCompilable("MASK with more than one character")
+    upper, lower, digit, other = marks
+
+    def one(text: str) -> str:
+        if not text.isascii():
+            raise NotCompilable("MASK of letters beyond ASCII")
+        kinds = ((c, upper if c.isupper() else lower if c.islower() else digit if c.isdigit() else other) for c in text)
+        return "".join(c if mark is None else mark for c, mark in kinds)
+
+    return elementwise(lambda text, *_: one(text), STRING, tuple(range(1, len(site.takes))))
 
 
 _TEXTS: Sequence[pa.DataType] = (STRING, STRING, STRING)
 
 FUNCTIONS: Functions = {
     "format_number": Function(format_number_rule, STRING).by(
-        Kernel(_format_number), "a number with commas between thousands and so many places"
+        Kernel(_format_number), "a number with commas between thousands and fixed places"
     ),
     "format_string": Function(format_string_rule, STRING).by(
         Kernel(_format_string, lazy=False), "values written into a text by a format such as '%s: %05d'"
     ),
+    "elt": Function(elt_rule, STRING).by(
+        Kernel(lambda site: elementwise(_elt, STRING, tuple(range(1, len(site.takes)))), fallible=True, lazy=False),
+        "the n-th of the texts that follow",
+    ),
+    "luhn_check": takes(BOOLEAN, STRING).by_rows(_luhn_check, "whether digits pass the Luhn check, as card numbers do"),
+    "mask": takes(STRING, STRING, STRING, STRING, STRING, STRING, optional=4).by(
+        Kernel(_mask, lazy=False), "the text with its letters and digits replaced"
+    ),
     "parse_url": takes(STRING, *_TEXTS, optional=1).by_rows(
-        _parse_url, "a part of an URL, such as HOST or a QUERY's key"
+        _parse_url, "a part of a URL, such as HOST or a QUERY's key"
     ),
 }

@@ -1,4 +1,4 @@
-"""Text read as numbers, booleans, dates and timestamps, by Spark's rules of CAST."""
+"""Parsing of text as numbers, booleans, dates and timestamps, by Spark's rules of CAST."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from decimal import Decimal, InvalidOperation
 from millpond.expressions.decimals import EXACT, nearest_single
 from millpond.expressions.failures import NotCompilable
 
-# What Spark trims around a value: blanks and control characters.
+# Spark trims blanks and control characters around a value.
 _AROUND = "".join(map(chr, range(0x21))) + "\x7f"
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
@@ -25,7 +25,7 @@ _TIMESTAMP = re.compile(
     r"([+-]?[0-9]{4,6})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
     r"(?:[ T]([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?)?)?\s*(Z|UTC|[+-][0-9]{1,2}:[0-9]{2})?)?)?)?"
 )
-# Without a digit nothing is a time; with these, it may be one in a format not read here: a zone by name, a bare time.
+# A text with these characters may be a time in a format that is not supported here: a zone by name, a bare time.
 _SUSPECT = re.compile(r"(?=.*[0-9]).*[A-Za-z/:].*", re.DOTALL)
 
 
@@ -58,7 +58,7 @@ def double(text: str) -> float:
 
 
 def single(text: str) -> float:
-    """The nearest FLOAT, not the one nearest to the nearest DOUBLE."""
+    """The nearest FLOAT, without rounding to DOUBLE first."""
     near = double(text)
     return nearest_single(Decimal(text.strip(_AROUND))) if math.isfinite(near) and near else near
 
@@ -114,7 +114,7 @@ def timestamp(text: str) -> datetime:
 
 
 def _check_year(year: int) -> None:
-    # Years that Python's dates do not have, and those at the edge that a zone could move over it.
+    # Python's dates have the years 1 to 9999, and a time zone could move a date over the edge.
     if not 1 < year < 9999:
         raise NotCompilable("a year outside of 2 to 9998")
 

@@ -1,4 +1,4 @@
-"""Patterns such as 'yyyy-MM-dd HH:mm:ss' of DATE_FORMAT and TO_TIMESTAMP: the part of Java's that is used."""
+"""Patterns such as 'yyyy-MM-dd HH:mm:ss' of DATE_FORMAT and TO_TIMESTAMP: the commonly used subset of Java's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sun
 
 @dataclass(frozen=True)
 class Piece:
-    """A run of one pattern letter, or a literal text when `letter` is empty."""
+    """A run of one pattern letter, or a literal text if `letter` is empty."""
 
     letter: str
     count: int = 0
@@ -88,7 +88,7 @@ def _fraction(digits: int) -> Write:
 
 @lru_cache(FORMATS_MAX)
 def writer(pattern: str) -> Write:
-    """The text of a UTC time in a pattern."""
+    """A function that formats a UTC time by a pattern."""
     parts = [_piece_writer(piece) for piece in pieces(pattern)]
     return lambda moment: "".join(part(moment) for part in parts)
 
@@ -104,7 +104,7 @@ def _piece_writer(piece: Piece) -> Write:
     return found
 
 
-# Where a field stands in 2024-02-29T12:34:56.789000.
+# The position of a field in 2024-02-29T12:34:56.789000.
 _SLICES = {"yyyy": (0, 4), "MM": (5, 7), "dd": (8, 10), "HH": (11, 13), "mm": (14, 16), "ss": (17, 19)} | {
     "S" * count: (20, 20 + count) for count in range(1, 7)
 }
@@ -112,7 +112,7 @@ _SLICES = {"yyyy": (0, 4), "MM": (5, 7), "dd": (8, 10), "HH": (11, 13), "mm": (1
 
 @lru_cache(FORMATS_MAX)
 def slices(pattern: str) -> tuple[str | tuple[int, int], ...] | None:
-    """A pattern as literals and slices of an ISO text; None when it has other fields than numbers of fixed length."""
+    """A pattern as literals and slices of an ISO text; None if it has fields other than numbers of fixed length."""
     found = [piece.text if not piece.letter else _SLICES.get(piece.letter * piece.count) for piece in pieces(pattern)]
     known = tuple(part for part in found if part is not None)
     return known if len(known) == len(found) and not all(isinstance(part, str) for part in known) else None
@@ -129,7 +129,7 @@ _READ: dict[str, str] = {
     "a": "AM|PM",
     "XXX": r"Z|[+-]\d{2}:\d{2}",
 }
-# What a field may also read in Java, whatever comes of it.
+# What a field may also match in Java, with whatever result.
 _LOOSE = {"MMM": r"[A-Za-z]+", "MMMM": r"[A-Za-z]+", "a": r"\w+", "XXX": r"\S+"}
 _NAMES = {"y": "year", "M": "month", "d": "day", "H": "hour", "h": "clock", "m": "minute", "s": "second"} | {
     "S": "fraction",
@@ -140,17 +140,17 @@ _NAMES = {"y": "year", "M": "month", "d": "day", "H": "hour", "h": "clock", "m":
 
 @dataclass(frozen=True)
 class Reader:
-    """A pattern to read texts by; `loose` matches every text of which Java might make something else."""
+    """A pattern for parsing texts; `loose` matches every text that Java might parse differently."""
 
     strict: re.Pattern[str]
     loose: re.Pattern[str]
 
     def read(self, text: str) -> datetime:
-        """The time of a text; Malformed when it is none, NotCompilable when only Java can tell."""
+        """The time of a text; Malformed if it is not one, NotCompilable if only Java can determine that."""
         found = self.strict.fullmatch(text)
         if found is None:
             if self.loose.fullmatch(text):
-                raise NotCompilable("a text that nearly has the format")
+                raise NotCompilable("a text that nearly matches the format")
             raise Malformed
         return _moment({name: value for name, value in found.groupdict().items() if value is not None})
 
@@ -192,7 +192,7 @@ def _zone(text: str) -> timezone:
 
 @lru_cache(FORMATS_MAX)
 def reader(pattern: str) -> Reader:
-    """A pattern compiled to read texts, or NotCompilable."""
+    """A pattern compiled for parsing; NotCompilable if it is not supported."""
     found = pieces(pattern)
     letters = [piece.letter for piece in found if piece.letter]
     _check_letters(letters)
@@ -204,11 +204,11 @@ def reader(pattern: str) -> Reader:
 
 
 def _check_letters(letters: list[str]) -> None:
-    """Refuses fields twice, and fields without what they belong to, which Java completes in its own ways."""
+    """Reject duplicate fields, and fields that require another one, which Java completes by its own rules."""
     needs = {"d": "M", "M": "y", "m": "H", "s": "m", "S": "s"}
     have = set(letters) | ({"H"} if {"h", "a"} <= set(letters) else set())
     if len(set(letters)) < len(letters) or "y" not in have or not set(letters) <= set(_NAMES):
-        raise NotCompilable("a pattern of dates with fields that are not read here")
+        raise NotCompilable("a pattern of dates with fields that Arrow does not support")
     if ("h" in have) != ("a" in have) or {"h", "H"} <= set(letters):
         raise NotCompilable("a pattern with a clock hour but no half of the day")
     if any(letter in have and other not in have for letter, other in needs.items()):
@@ -216,11 +216,11 @@ def _check_letters(letters: list[str]) -> None:
 
 
 def _check_neighbours(found: tuple[Piece, ...]) -> None:
-    """Refuses a number of open length next to another number: where it ends is Java's to decide."""
+    """Reject a number of variable length next to another number, because Java determines where it ends."""
     for left, right in pairwise(found):
         numbers = all(p.letter and (p.letter in "ydHhmsS" or (p.letter == "M" and p.count < 3)) for p in (left, right))
         if numbers and (left.count == 1 or right.count == 1 or "S" in (left.letter, right.letter)):
-            raise NotCompilable("numbers of open length side by side in a pattern of dates")
+            raise NotCompilable("adjacent numbers of variable length in a pattern of dates")
 
 
 def _field(piece: Piece, read: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Dates and timestamps: their parts, truncation and movement; the session's time zone is UTC."""
+"""Functions of dates and timestamps: parts, truncation and intervals; the session's time zone is UTC."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ import pyarrow.compute as pc
 from millpond.expressions.coercion import BIGINT, DATE, INT, STRING
 from millpond.expressions.failures import NotCompilable, RowError, attempt
 from millpond.expressions.frames import Datum, Frame, Node
-from millpond.expressions.kernels import Kernel, Run, Site, SpecialForm, on_arrays
 from millpond.expressions.rules import unix_timestamp_rule
-from millpond.expressions.signatures import Function, Functions, takes
+from millpond.expressions.signatures import Function, Functions, Kernel, Run, Site, SpecialForm, on_arrays, takes
 from millpond.expressions.terms import Interval
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ
 
 Numbers = npt.NDArray[np.int64]
 
 DAY_US = 86_400_000_000
-# Truncation and month arithmetic leave the range of 64 bits near its ends; Spark is asked there.
+# Truncation and month arithmetic overflow 64 bits near the ends of the range; Spark evaluates those.
 MICROSECONDS_SAFE = 9_000_000_000_000_000_000
 
 
 def numbers(array: pa.Array) -> Numbers:
-    """The integers behind dates or timestamps, zero where NULL."""
+    """Dates or timestamps as integers, zero for NULL."""
     width = pa.int32() if array.type == DATE else BIGINT
     return np.asarray(pc.fill_null(array.view(width), 0).to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def from_numbers(values: Numbers, like: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Dates or timestamps from integers, NULL where another array is."""
+    """Dates or timestamps from integers, with the NULLs of another array."""
     nulls = like.is_null().to_numpy(zero_copy_only=False)
     width = np.int32 if type_ == DATE else np.int64
     return pa.array(values.astype(width), mask=nulls).view(type_)
@@ -60,7 +59,7 @@ def _as_int(value: Datum) -> Datum:
 
 
 def add_days(sign: int) -> Run:
-    """A date with days added; Java's ints wrap around, and so does Arrow's unchecked addition."""
+    """A date with days added; Java's integers wrap around, and so does Arrow's unchecked addition."""
     step = pc.add if sign > 0 else pc.subtract
     return lambda date, days: pc.cast(step(_as_int(date), days), DATE)
 
@@ -70,7 +69,7 @@ def _date_diff(left: Datum, right: Datum) -> Datum:
 
 
 def move(site: Site, sign: int) -> Run:
-    """A date or timestamp with an INTERVAL literal added or taken away."""
+    """A date or timestamp with an INTERVAL literal added or subtracted."""
     interval = site.constant(1)
     if not isinstance(interval, Interval):
         raise NotCompilable("an interval that is not a literal")
@@ -101,7 +100,7 @@ def _plus_months(array: pa.Array, months: int) -> pa.Array:
 
 
 def days_plus_months(days: Numbers, months: int | Numbers) -> Numbers:
-    """The same day of another month, or its last day when it is shorter."""
+    """The same day of another month, or its last day if the month is shorter."""
     month = months_of(days)
     day = days - first_day(month)
     target = month + months
@@ -139,7 +138,8 @@ _MICROSECONDS_PER_UNIT = {
 
 
 def truncating(units: Collection[str], place: int, cut: Callable[[pa.Array, str], pa.Array]) -> SpecialForm:
-    """A date or time cut to the unit that is the argument at a place; for an unknown unit it is not evaluated."""
+    """A date or time truncated to the unit in the argument at `place`; NULL, without evaluation, for an unknown
+    unit."""
 
     def make(nodes: Sequence[Node], site: Site) -> Callable[[Frame], Datum]:
         unit = str(site.constant(place)).upper()
@@ -166,7 +166,7 @@ def _truncated(array: pa.Array, unit: str) -> pa.Array:
 
 
 def _unix_timestamp(array: pa.Array) -> pa.Array:
-    # Cut towards zero, unlike a cast: Spark divides the microseconds as Java does.
+    # Truncated towards zero, unlike a cast: Spark divides the microseconds as Java does.
     values = numbers(array)
     return from_numbers(np.sign(values) * (np.abs(values) // 1_000_000), array, BIGINT)
 
@@ -181,7 +181,7 @@ _PER_SECOND = {"us": 1_000_000.0, "s": 1.0, "D": 1 / 86_400}
 
 
 def as_text(values: Numbers, unit: str, like: pa.Array) -> pa.Array:
-    """Dates or timestamps as text; years of other than four digits are Spark's to write."""
+    """Dates or timestamps as text; NotCompilable for years that do not have four digits."""
     seconds = values / _PER_SECOND[unit]
     if values.size and (seconds.min() < _FIRST_SECOND or seconds.max() >= _LAST_SECOND + 1):
         raise NotCompilable("a year outside of 1 to 9999")
@@ -191,7 +191,7 @@ def as_text(values: Numbers, unit: str, like: pa.Array) -> pa.Array:
 
 
 def timestamp_text(array: pa.Array) -> pa.Array:
-    """A timestamp as Spark casts it: a blank, and a fraction without trailing zeros."""
+    """A timestamp as text as Spark casts it: with a blank, and a fraction without trailing zeros."""
     text = as_text(numbers(array), "us", array)
     spaced = pc.utf8_replace_slice(text, 10, 11, " ")
     return pc.utf8_rtrim(pc.utf8_rtrim(spaced, "0"), ".")
@@ -209,6 +209,14 @@ def _now(_: Sequence[Node], site: Site) -> Callable[[Frame], Datum]:
     return lambda frame: pa.scalar(frame.now, TIMESTAMP)
 
 
+def _local_now(_: Sequence[Node], site: Site) -> Callable[[Frame], Datum]:
+    return lambda frame: pa.scalar(frame.now.replace(tzinfo=None), TIMESTAMP_NTZ)
+
+
+def _time_zone(_: Sequence[Node], site: Site) -> Callable[[Frame], Datum]:
+    return lambda frame: pa.scalar("UTC")
+
+
 _DATE_PART = takes(INT, DATE)
 _TIME_PART = takes(INT, TIMESTAMP)
 
@@ -223,17 +231,19 @@ FUNCTIONS: Functions = {
     "hour": _TIME_PART.by(_part(pc.hour), "the hour"),
     "minute": _TIME_PART.by(_part(pc.minute), "the minute"),
     "second": _TIME_PART.by(_part(pc.second), "the second, without its fraction"),
-    "date_add": takes(DATE, DATE, INT).by_columns(add_days(1), "the date so many days later"),
-    "date_sub": takes(DATE, DATE, INT).by_columns(add_days(-1), "the date so many days earlier"),
+    "date_add": takes(DATE, DATE, INT).by_columns(add_days(1), "the date with days added"),
+    "date_sub": takes(DATE, DATE, INT).by_columns(add_days(-1), "the date with days subtracted"),
     "datediff": takes(INT, DATE, DATE).by_columns(_date_diff, "the days from the second date to the first"),
     "date_trunc": takes(TIMESTAMP, STRING, TIMESTAMP).by(
         truncating({*MONTHS_PER_UNIT, *_MICROSECONDS_PER_UNIT, "WEEK"}, 0, _truncated),
-        "the timestamp cut to a unit, such as 'hour'",
+        "the timestamp truncated to a unit, such as 'hour'",
     ),
     "unix_timestamp": Function(unix_timestamp_rule, BIGINT).by_columns(
         on_arrays(_unix_timestamp), "the seconds since 1970 of a date or timestamp"
     ),
     "from_unixtime": takes(STRING, BIGINT).by_columns(on_arrays(_spaced), "seconds since 1970 as text"),
     "current_date": takes(DATE).by(SpecialForm(_today), "the date of the batch"),
+    "localtimestamp": takes(TIMESTAMP_NTZ).by(SpecialForm(_local_now), "the time of the batch, without a time zone"),
+    "current_timezone": takes(STRING).by(SpecialForm(_time_zone), "the time zone of the app, which is UTC"),
     "current_timestamp": takes(TIMESTAMP).by(SpecialForm(_now), "the time of the batch"),
 }

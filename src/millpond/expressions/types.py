@@ -1,4 +1,4 @@
-"""The type an expression has in Spark, found without Spark; None where only Spark can tell."""
+"""Type inference of expressions by Spark's rules, without Spark; None if only Spark can determine the type."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["Scope", "assignable", "comparable", "family", "infer"]
 
 
 class Scope(Protocol):
-    """Where columns are looked up."""
+    """Resolves columns."""
 
     def resolve(self, column: exp.Column) -> pa.DataType | None:
-        """The type of a column, or None when it is not known; called once per mention."""
+        """The type of a column, or None if it is not known; called once per reference."""
 
 
 def infer(expr: exp.Expression, scope: Scope) -> pa.DataType | None:
-    """The Arrow type of an expression's value by Spark's rules, or None when it cannot be told here."""
+    """The Arrow type of an expression's value by Spark's rules, or None if it cannot be determined."""
     return term_type(read(expr), scope)
 
 

@@ -1,1 +1,1 @@
-"""What Kafka's source and sink share: addresses, topics asked about and made, and how errors are told."""
+"""What Kafka's source and sink share: addresses, administration of topics, options, Avro, and translation of errors."""

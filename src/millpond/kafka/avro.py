@@ -1,6 +1,6 @@
-"""Avro of message values and keys, by fastavro: schemas given as text or file, or named by each message.
+"""Avro message values and keys with fastavro; the schema is given as text or file, or by a number in each message.
 
-With a registry a message begins with a zero byte and the four bytes of its schema's number.
+With a schema registry, a message begins with a zero byte and the four bytes of its schema's number.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.errors import SetupError, SourceError
-from millpond.kafka.registry import number_of, schema_of, wrong_url
+from millpond.kafka.schema_registry import number_of, schema_of, wrong_url
 from millpond.schema import TIMESTAMP, Column
 
 MAGIC, HEAD_BYTES = b"\x00", 5
-# Which options give the schema of the value, and which that of the key.
+# The options for the schema of the value and of the key.
 VALUE, KEY = "avro.schema", "key.avro.schema"
 SUFFIXES = {VALUE: "value", KEY: "key"}
 _SIMPLE = {
@@ -57,18 +57,18 @@ class Decoder:
         return cls(None if text is None else parsed(text), registry)
 
     def json(self, value: bytes) -> str:
-        """A message as JSON text; ValueError for one that cannot be read."""
+        """A message as JSON text; ValueError if it cannot be decoded."""
         schema, body = self._schema_of(value)
         reading = io.BytesIO(body)
         try:
             found = _fastavro().schemaless_reader(reading, schema, None)
         except EOFError as error:
-            raise ValueError("not Avro of this schema: it ends too early") from error
+            raise ValueError("not valid for the Avro schema: it ends too early") from error
         except Exception as error:
-            raise ValueError("not Avro of this schema") from error
+            raise ValueError("not valid for the Avro schema") from error
         rest = len(body) - reading.tell()
         if rest:
-            raise ValueError(f"not Avro of this schema: {rest} bytes are left over")
+            raise ValueError(f"not valid for the Avro schema: {rest} unexpected bytes at the end")
         return _written(found)
 
     def _schema_of(self, value: bytes) -> tuple[Any, bytes]:
@@ -84,14 +84,14 @@ class Decoder:
 
 @dataclass(frozen=True)
 class Encoder:
-    """Encodes rows for a sink. Sent to Spark's workers, so it holds texts and numbers only."""
+    """Encodes rows for a sink. It is sent to Spark's workers, so it contains only texts and numbers."""
 
     text: str
     number: int | None
 
     @classmethod
     def of(cls, values: Mapping[str, Any], base: Path, topic: str, derived: Any, which: str = VALUE) -> Encoder:
-        """By the schema of the options, else by one made of the columns, which a registry must then know."""
+        """An encoder by the schema of the options, else by one derived from the columns, which requires a registry."""
         given, registry = schema_text(values, base, which), values["schema.registry.url"]
         text = given if given is not None else json.dumps(derived)
         parsed(text)
@@ -112,32 +112,32 @@ class Encoder:
             try:
                 write(out, schema, value)
             except Exception as error:
-                raise ValueError(f"A row does not fit the Avro schema of its messages: {error}") from error
+                raise ValueError(f"A row does not match the Avro schema of its messages: {error}") from error
             return out.getvalue()
 
         return encode
 
 
 def wrong_schema(values: Mapping[str, Any], format_: str, which: str, *, written: bool) -> str | None:
-    """What is wrong with the options that say the schema of a format that is Avro, as a sentence. A registry says which
-    schema a message is read by; one that is written may be given to be registered."""
+    """The error of the schema options of an Avro format, as a sentence, or None. Reading takes the schema from exactly
+    one of them; for writing, a given schema may be registered in a registry."""
     if values.get(format_) != "avro":
         return None
     text, file, registry = which, f"{which}.file", "schema.registry.url"
     given = [name for name in (text, file, registry) if values.get(name)]
     what = "values" if which == VALUE else "keys"
     if not given:
-        told = f"give '{text}' or '{file}' or '{registry}'"
-        return f"Message {what} are Avro, and nothing says their schema: {told}."
+        options = f"set '{text}', '{file}' or '{registry}'"
+        return f"Message {what} are Avro, but no schema is given: {options}."
     if len(given) > 1 and not (written and given != [text, file] and len(given) == 2):
-        return f"The schema of message {what} is said twice, by {' and '.join(map(repr, given))}: keep one of them."
+        return f"The schema of message {what} is given twice, by {' and '.join(map(repr, given))}: keep one of them."
     if text in given:
         parsed(values[text])
     return wrong_url(values[registry]) if registry in given else None
 
 
 def schema_text(values: Mapping[str, Any], base: Path, which: str = VALUE) -> str | None:
-    """The schema that the options give."""
+    """The text of the schema in the options, or None."""
     file = values[f"{which}.file"]
     if file is None:
         given: str | None = values[which]
@@ -150,14 +150,14 @@ def schema_text(values: Mapping[str, Any], base: Path, which: str = VALUE) -> st
 
 
 def parsed(text: str) -> Any:
-    """A schema as fastavro wants it; MP508 when it is none."""
+    """A schema parsed by fastavro; MP508 if it is invalid."""
     try:
         return _fastavro().parse_schema(json.loads(text))
     except SetupError:
         raise
     except Exception as error:
-        message = f"The Avro schema cannot be read: {str(error)[:200]}"
-        raise SourceError("MP508", message, hint="Give an Avro schema as JSON.") from error
+        message = f"The Avro schema is invalid: {str(error)[:200]}"
+        raise SourceError("MP508", message, hint="Write an Avro schema as JSON.") from error
 
 
 def columns_of(schema: Any) -> list[Column]:
@@ -171,12 +171,12 @@ def _fastavro() -> Any:
     try:
         import fastavro
     except ImportError as error:
-        raise SetupError("MP309", "Avro needs fastavro.", hint="Run: pip install 'millpond[avro]'") from error
+        raise SetupError("MP309", "Avro requires fastavro.", hint="Run: pip install 'millpond[avro]'") from error
     return fastavro
 
 
 def _written(value: Any) -> str:
-    """JSON in which decimals stand exactly."""
+    """JSON with exact decimals."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{json.dumps(str(k))}:{_written(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Kafka's own administration client, in Spark's JVM: which topics there are, how far they reach, and making one."""
+"""Kafka's administration client, in Spark's JVM: lists and creates topics, and reads their offsets."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import SetupError
-from millpond.kafka.address import Address, client_properties
-from millpond.kafka.failures import told, unreachable
-from millpond.kafka.reaching import reachable
+from millpond.kafka.address import Address, client_properties, reachable
+from millpond.kafka.failures import translated, unreachable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# How long one question may take; a broker that is away is asked again by whoever asked.
+
+# The timeout of one request; callers retry it for an unreachable broker.
 ANSWER_S = 15
 REPLICAS_DEFAULT = 3
 INSTALL = "millpond doctor --install kafka"
 
 
 def require_jars(spark: SparkSession) -> None:
-    """MP903 when the session has no Kafka connector."""
+    """MP903 if the session has no Kafka connector."""
     names = ("org.apache.spark.sql.kafka010.KafkaSourceProvider", "org.apache.kafka.clients.admin.AdminClient")
     if not all(_has_class(spark, name) for name in names):
-        message = "kafka:// needs Spark's Kafka connector, and its jars are not there."
+        message = "kafka:// requires Spark's Kafka connector, whose jars are not installed."
         raise SetupError("MP903", message, hint=f"Run: {INSTALL}")
 
 
@@ -38,14 +38,14 @@ def _has_class(spark: SparkSession, name: str) -> bool:
 
 
 class Client:
-    """Asks the brokers of one address; every error is one of ours. Used inside `connected`."""
+    """Sends requests to the brokers of an address, and translates every error. Used inside `connected`."""
 
     def __init__(self, spark: SparkSession, address: Address, admin: Any) -> None:
         self._jvm, self._address, self._admin = spark._jvm, address, admin
 
     def topics(self) -> tuple[str, ...]:
-        """Those of the address that are there."""
-        with told(self._address):
+        """The topics of the address that exist."""
+        with translated(self._address):
             there = set(self._wait(self._admin.listTopics().names()))
         pattern = self._address.pattern
         if pattern is None:
@@ -54,20 +54,21 @@ class Client:
         return tuple(sorted(t for t in there if matches.matcher(t).matches()))
 
     def partitions(self, topics: tuple[str, ...]) -> list[tuple[str, int]]:
-        """Every partition of topics that are there."""
-        with told(self._address):
+        """Every partition of existing topics."""
+        with translated(self._address):
             found = self._wait(self._admin.describeTopics(self._list(topics)).allTopicNames())
             return [(t, p) for t in topics for p in range(found.get(t).partitions().size())]
 
     def ids(self, topics: tuple[str, ...]) -> dict[str, str]:
-        """What tells a topic from another one that had its name before; the same of all where brokers have no ids."""
-        with told(self._address):
+        """The ids of topics, which distinguish a topic from an earlier one of the same name; equal for all if brokers
+        have no ids."""
+        with translated(self._address):
             found = self._wait(self._admin.describeTopics(self._list(topics)).allTopicNames())
             return {topic: str(found.get(topic).topicId().toString()) for topic in topics}
 
     def ends(self, topics: tuple[str, ...], *, earliest: bool = False) -> dict[str, dict[str, int]]:
-        """Topic -> partition -> the offset behind its last message, or that of its first one."""
-        with told(self._address):
+        """Topic -> partition -> the offset after its last message, or that of its first one."""
+        with translated(self._address):
             wanted = self._jvm.java.util.HashMap()
             places = self.partitions(topics)
             specs = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
@@ -81,27 +82,27 @@ class Client:
             return ends
 
     def create(self, topic: str, partitions: int, replicas: int | None) -> None:
-        """Make a topic; without a wish for replicas as many as usual, at most the brokers there are."""
-        with told(self._address):
+        """Create a topic; by default with the usual number of replicas, at most one per broker."""
+        with translated(self._address):
             if replicas is None:
                 replicas = min(REPLICAS_DEFAULT, self._wait(self._admin.describeCluster().nodes()).size())
             new = self._jvm.org.apache.kafka.clients.admin.NewTopic(topic, partitions, replicas)
             try:
                 self._wait(self._admin.createTopics(self._list((new,))).all())
             except Exception as error:
-                # Another process was faster: what counts is that it is there.
+                # Another process created it first, which is fine.
                 if "TopicExistsException" not in str(error):
                     raise
 
     def makes_topics(self) -> bool:
-        """Whether brokers make a topic when somebody writes to it; True where they do not say."""
+        """Whether brokers create a topic when it is first written to; True if that cannot be determined."""
         name, configs = "auto.create.topics.enable", self._jvm.org.apache.kafka.common.config.ConfigResource
         try:
             node = self._wait(self._admin.describeCluster().nodes()).iterator().next()
             broker = configs(configs.Type.BROKER, node.idString())
             found = self._wait(self._admin.describeConfigs(self._list((broker,))).all()).get(broker).get(name)
         except Exception:
-            # Many who may write may not ask this.
+            # Clients with write access often may not read the configuration.
             return True
         return found is None or str(found.value()) != "false"
 
@@ -124,7 +125,7 @@ def connected(spark: SparkSession, address: Address, values: Mapping[str, Any]) 
         properties.setProperty(name, value)
     if not reachable(address):
         raise unreachable(address)
-    with told(address):
+    with translated(address):
         admin = spark._jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     try:
         yield Client(spark, address, admin)

@@ -1,4 +1,4 @@
-"""What Kafka's client throws, sorted into missing, network, authentication and configuration, each with what helps."""
+"""Translation of errors of Kafka's client into coded errors: missing, network, login or configuration, with hints."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from millpond.errors import MillpondError, SourceError
-from millpond.kafka.address import Address
-from millpond.kafka.reaching import listens
+from millpond.kafka.address import Address, listens
 from millpond.redact import redact
 
-# Words of Java's class names and messages -> our code. The first that is found decides, so the narrow ones stand first.
+# Words of Java's class names and messages -> our code. The first match decides, so the specific ones come first.
 SORTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("MP507", ("AuthenticationException", "AuthorizationException", "SslAuthentication", "SSLHandshakeException")),
     ("MP511", ("data may have been missed", "OffsetOutOfRangeException", "may have been aged out")),
@@ -42,62 +41,65 @@ SORTS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
 )
-# What helps against a wrong configuration, by a word of what Kafka says; the last for everything else.
+# Hints for an invalid configuration, by a word of Kafka's message; the last one is for everything else.
 CORRECTIONS = (
-    ("ReplicationFactor", "Ask for at most as many as there are brokers, such as WITH ('topic.replication' = '1')."),
-    ("InvalidPartitions", "Ask for at least one, such as WITH ('topic.partitions' = '6')."),
-    ("InvalidTopic", "A topic's name has letters, digits, dots, underscores and hyphens only."),
+    (
+        "ReplicationFactor",
+        "Use at most as many replicas as there are brokers, such as WITH ('topic.replication' = '1').",
+    ),
+    ("InvalidPartitions", "Use at least one partition, such as WITH ('topic.partitions' = '6')."),
+    ("InvalidTopic", "The name of a topic consists of letters, digits, dots, underscores and hyphens."),
     (
         "Unexpected handshake",
-        "These brokers ask for no such login: leave 'kafka.security.protocol' and 'kafka.sasl.*' out, or name their"
-        " port that does.",
+        "These brokers do not use such a login: remove 'kafka.security.protocol' and 'kafka.sasl.*', or use the port of"
+        " the brokers that does.",
     ),
     (
         "RecordTooLarge",
-        "Allow it WITH ('kafka.max.request.size' = '8388608') and by the topic's max.message.bytes, or send less.",
+        "Increase the limit WITH ('kafka.max.request.size' = '8388608') and max.message.bytes of the topic.",
     ),
     ("bootstrap", "Correct the broker's name in the URI, kafka://host:9092/topic, or the setting kafka.brokers."),
-    ("", "Correct the 'kafka.*' option that is named, WITH ('kafka.name' = 'value')."),
+    ("", "Correct this 'kafka.*' option, WITH ('kafka.name' = 'value')."),
 )
 CONSOLE = "kafka-topics.sh --bootstrap-server {brokers} --create --topic {topic} --partitions {partitions}"
 
 
 def sort_of(text: str) -> str | None:
-    """The code of what Kafka's client says; None when it is not Kafka's."""
+    """The code of a message of Kafka's client; None if it is not Kafka's."""
     return next((code for code, words in SORTS if any(word in text for word in words)), None)
 
 
 def missing(address: Address, partitions: int, *, waits: bool = True) -> SourceError:
-    """MP501 for a topic that is not there, with the two ways to get it and, for who can, the one to wait for it."""
+    """MP501 for a missing topic, with how to create it and, for a source, how to wait for it."""
     topic = address.topics[0]
     command = CONSOLE.format(brokers=address.brokers, topic=topic, partitions=partitions)
     if address.pattern is not None:
         message = f"No topic at {address.brokers} matches '{topic}'."
-        return SourceError("MP501", message, hint="Wait for one WITH ('topic.wait.timeout' = '60s').")
+        return SourceError("MP501", message, hint="To wait for one, write WITH ('topic.wait.timeout' = '60s').")
     wait = " -- or wait for it WITH ('topic.wait.timeout' = '60s')" if waits else ""
-    hint = f"Make it: {command} -- or let Millpond make it WITH ('topic.create.if.missing' = 'true'){wait}."
+    hint = f"Create it: {command} -- or let Millpond create it WITH ('topic.create.if.missing' = 'true'){wait}."
     return SourceError("MP501", f"There is no topic '{address.shown}' at {address.brokers}.", hint=hint)
 
 
 def failure(address: Address, text: str) -> SourceError:
-    """One of ours for what Kafka's client said."""
+    """The coded error for a message of Kafka's client."""
     code = sort_of(text) or "MP502"
     if code == "MP506":
         return unreachable(address)
     messages = {
         "MP501": (f"There is no topic '{address.shown}' at {address.brokers}.", missing(address, 6).hint),
         "MP511": (
-            f"Messages of '{address.shown}' are gone that were not read yet.",
-            "They were older than the topic's retention, or the topic was deleted and made anew. Start with a new state"
-            " directory to read what there is now.",
+            f"Messages of '{address.shown}' were removed before they were read.",
+            "They were older than the topic's retention, or the topic was deleted and created again. Start with a new"
+            " state directory to read the current messages.",
         ),
         "MP507": (
-            f"The brokers at {address.brokers} refuse the login.",
-            "Say who you are WITH ('kafka.security.protocol' = 'SASL_SSL', 'kafka.sasl.mechanism' = 'PLAIN',"
+            f"The brokers at {address.brokers} rejected the login.",
+            "Set the login WITH ('kafka.security.protocol' = 'SASL_SSL', 'kafka.sasl.mechanism' = 'PLAIN',"
             " 'kafka.sasl.jaas.config' = '${KAFKA_JAAS}').",
         ),
         "MP508": (
-            f"Kafka refuses the configuration: {_reason(text)}",
+            f"Kafka rejected the configuration: {_reason(text)}",
             next((hint for word, hint in CORRECTIONS if word in text), CORRECTIONS[-1][1]),
         ),
         "MP502": (f"'{address.shown}' at {address.brokers} cannot be read: {_reason(text)}", ""),
@@ -107,26 +109,26 @@ def failure(address: Address, text: str) -> SourceError:
 
 
 def unreachable(address: Address) -> SourceError:
-    """MP506 for brokers that do not answer."""
+    """MP506 for brokers that do not respond."""
     if listens(address):
-        message = f"No broker answers at {address.brokers}, although something listens there."
-        hint = "See whether it is a Kafka broker, and whether 'kafka.security.protocol' is what it asks for."
+        message = f"No broker responds at {address.brokers}, although something listens there."
+        hint = "Check that it is a Kafka broker, and that 'kafka.security.protocol' is the one that it requires."
         return SourceError("MP506", message, hint=hint)
     place = address.brokers.split(",")[0].replace(":", " ")
-    hint = f"Start it, or name another: kafka://host:9092/{address.topics[0]}; see whether it listens: nc -vz {place}"
-    return SourceError("MP506", f"No broker answers at {address.brokers}.", hint=hint)
+    hint = f"Start it, or use another: kafka://host:9092/{address.topics[0]}; check whether it listens: nc -vz {place}"
+    return SourceError("MP506", f"No broker responds at {address.brokers}.", hint=hint)
 
 
 def _reason(text: str) -> str:
-    """The most telling line of a Java exception: its innermost cause."""
+    """The most useful line of a Java exception: its innermost cause."""
     causes = [line for line in text.splitlines() if "Exception" in line and not line.strip().startswith("at ")]
     line = (causes or text.splitlines() or [""])[-1].strip()
     return redact(line.rpartition("Exception: ")[2] or line)[:300].rstrip(".") + "."
 
 
 @contextmanager
-def told(address: Address) -> Iterator[None]:
-    """Errors of Kafka's client as ours."""
+def translated(address: Address) -> Iterator[None]:
+    """Translate errors of Kafka's client inside."""
     try:
         yield
     except MillpondError:

@@ -1,1 +1,1 @@
-"""Statements to a plan: plain data that explain, runtime, dashboard and tests read."""
+"""Planning: statements become a plan, which is plain data that `explain`, the engine, the page and the tests read."""

@@ -1,4 +1,4 @@
-"""GROUP BY, DISTINCT and windows over a stream, as data: what is kept of each group, and what users see of it."""
+"""The plan of GROUP BY, DISTINCT and windows over a stream, as data: what is stored of each group, and its outputs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
-# Columns of the rows that are grouped: their time, and the window that they fall into.
+# Columns of the grouped rows: their time, and the window that contains it.
 TIME, START, END = "t", "ws", "we"
-# With 'state.ttl': the time of a row, and in the companion the newest one of a group. Its name starts as those of
-# arguments do, because groups are the same with and without it.
+# With 'state.ttl': the time of a row, and in the companion the newest time of a group. Its name has the prefix of
+# arguments, because the groups are the same with and without it.
 TOUCHED = "xt"
 
 
 @dataclass(frozen=True)
 class Accumulator:
-    """One running value of a group: `partial` is an aggregate, as Spark writes it, over the batch's rows; `merge`
-    names how two of them are joined."""
+    """One running value of a group: `partial` is an aggregate over the batch's rows as Spark SQL; `merge` is the name
+    of the function that merges two of them."""
 
     name: str
     partial: str
@@ -27,8 +27,8 @@ class Accumulator:
 
 @dataclass(frozen=True)
 class Final:
-    """One aggregate of the user's, got from an accumulator; `how` names the way. `type` is what Spark would give it,
-    None where only Spark can tell. `text` is the call as it was written."""
+    """One aggregate of the user, computed from accumulators by the function `how`. `type` is its type in Spark, None if
+    only Spark can determine it. `text` is the call as written."""
 
     name: str
     how: str
@@ -39,8 +39,8 @@ class Final:
 
 @dataclass(frozen=True)
 class DistinctPlan:
-    """COUNT(DISTINCT ...): the values seen are in `companion`, by group; only new ones add to the accumulator.
-    `arguments` are columns of the rows, `where` the column of its FILTER, if any."""
+    """COUNT(DISTINCT ...): the values so far are stored in `companion`, by group; only new ones increase the
+    accumulator. `arguments` are columns of the rows, `where` is the column of its FILTER, if any."""
 
     accumulator: str
     arguments: tuple[str, ...]
@@ -50,9 +50,9 @@ class DistinctPlan:
 
 @dataclass(frozen=True)
 class KeptPlan:
-    """Aggregates without a small running value: the rows' `arguments` are kept in `companion`, by the group's number,
+    """Aggregates without a small running value: the rows' `arguments` are stored in `companion`, by the group's number,
     and Spark computes `finals` (name, aggregate, text as written) over those of the groups that a batch touched.
-    `is_set`: equal values are kept once."""
+    `is_set`: equal values are stored once."""
 
     arguments: tuple[str, ...]
     finals: tuple[tuple[str, str, str], ...]
@@ -62,8 +62,8 @@ class KeptPlan:
 
 @dataclass(frozen=True)
 class WindowPlan:
-    """TUMBLING, SLIDING or SESSION over the rows' TIME; its ends are the group columns START and END. `column` is
-    the time as the user named it."""
+    """TUMBLING, SLIDING or SESSION over the rows' TIME; its bounds are the group columns START and END. `column` is the
+    user's name of the time."""
 
     kind: str
     size_us: int
@@ -77,8 +77,8 @@ class WindowPlan:
 
 @dataclass(frozen=True)
 class Expiry:
-    """'state.ttl': a group leaves `ttl_us` after its newest event. `column` is the event time as the user named it;
-    empty where the stream has no watermark, and the clock is read at each commit."""
+    """'state.ttl': a group is dropped `ttl_us` after its newest event. `column` is the user's name of the event time;
+    empty if the stream has no watermark, and the time of the commit is used."""
 
     ttl_us: int
     column: str
@@ -86,9 +86,9 @@ class Expiry:
 
 @dataclass(frozen=True)
 class AggregatePlan:
-    """`rows` gives the groups (g0, g1, ...), the time of a window and the arguments (x0, x1, ...) of a batch's rows;
-    accumulators are merged by group into `companion`; `outputs`, `having`, `order` and `limit` are over the groups and
-    finals of the merged rows. `first_only` is DISTINCT: a group is told when it is new."""
+    """`rows` is the query for the groups (g0, g1, ...), the time of a window and the arguments (x0, x1, ...) of a
+    batch's rows; accumulators are merged by group into `companion`; `outputs`, `having`, `order` and `limit` are over
+    the groups and finals of the merged rows. `first_only` is DISTINCT: a group is emitted only when it is new."""
 
     rows: exp.Select
     groups: tuple[str, ...]
@@ -107,33 +107,33 @@ class AggregatePlan:
 
     @property
     def time(self) -> str | None:
-        """The column of the rows that the watermark is compared with, if there is one."""
+        """The column of the rows that is compared with the watermark, if there is one."""
         if self.window is not None:
             return TIME
         return TOUCHED if self.expiry is not None and self.expiry.column else None
 
     @property
     def partials(self) -> tuple[Accumulator, ...]:
-        """What is computed of a batch's rows, by group."""
+        """The aggregates that are computed over a batch's rows, by group."""
         newest = (Accumulator(TOUCHED, f"max(`{TOUCHED}`)", "max"),) if self.time == TOUCHED else ()
         return (*self.accumulators, *newest)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns that tell groups apart; a window is one more of them, with its two ends."""
+        """The columns that identify a group, including the two bounds of a window."""
         return (*self.groups, START, END) if self.window else self.groups
 
     @property
     def companions(self) -> tuple[str, ...]:
-        """The hidden tables that hold what is kept."""
+        """The names of the hidden tables that store the state."""
         kept = (self.kept.companion,) if self.kept else ()
         return (self.companion, *(d.companion for d in self.distincts), *kept)
 
     def texts(self) -> Iterator[tuple[str, str]]:
-        """Each aggregate as it was written, with what is kept for it."""
+        """Each aggregate as written, with a description of what is stored for it."""
         distinct = {d.accumulator for d in self.distincts}
         for final in self.finals:
             counts = distinct & set(final.accumulators)
-            yield final.text, "each value once, and their number" if counts else "a running value"
+            yield final.text, "the distinct values, and their number" if counts else "a running value"
         for _, _, text in self.kept.finals if self.kept else ():
-            yield text, "each value once" if self.kept and self.kept.is_set else "its values"
+            yield text, "the distinct values" if self.kept and self.kept.is_set else "its values"

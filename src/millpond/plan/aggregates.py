@@ -1,4 +1,4 @@
-"""GROUP BY and DISTINCT over a stream: what a batch contributes, what is kept by group, and how the outputs follow."""
+"""Planning of GROUP BY, DISTINCT and windows over a stream: what a batch contributes, and what is stored by group."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from millpond.plan.aggregate_calls import (
+    RUNNING,
     Call,
     depends_on_order,
     depends_on_set,
@@ -30,20 +31,92 @@ from millpond.plan.aggregate_model import (
     WindowPlan,
 )
 from millpond.plan.bound import BoundQuery, BoundSelect
-from millpond.plan.columns import WINDOW_COLUMNS
+from millpond.plan.catalog import Catalog
+from millpond.plan.columns import WINDOW_COLUMNS, column_of
+from millpond.plan.expression_types import as_expression, type_of, with_type
 from millpond.plan.functions import aggregates_in
 from millpond.plan.model import BESIDE
-from millpond.plan.running import RUNNING
-from millpond.plan.typed import as_expression, type_of, with_type
-from millpond.plan.windows import event_time, time_of, window_of
 from millpond.schema import TIMESTAMP
 from millpond.sql import nodes
 from millpond.sql.spark import render
 
+ROWS = "_union"
+# Clauses of a UNION that apply to its whole result.
+AFTER = ("order", "limit", "offset", "with_")
+
+
+def as_distinct(query: exp.Query, catalog: Catalog) -> exp.Query:
+    """A UNION with a stream as SELECT DISTINCT over UNION ALL; any other query unchanged."""
+    if not isinstance(query, exp.Union) or not query.args.get("distinct") or not _reads_stream(query, catalog):
+        return query
+    union: exp.Expr = query
+    while isinstance(union, exp.Union):
+        union.set("distinct", False)
+        union = union.this
+    outer = exp.Select(expressions=[exp.Star()], distinct=exp.Distinct())
+    for clause in AFTER:
+        outer.set(clause, query.args.get(clause))
+        query.set(clause, None)
+    alias = exp.TableAlias(this=exp.to_identifier(ROWS))
+    return outer.from_(exp.Subquery(this=query, alias=alias), copy=False)
+
+
+def _reads_stream(query: exp.Query, catalog: Catalog) -> bool:
+    for from_ in query.find_all(exp.From):
+        table = from_.this
+        if not isinstance(table, exp.Table):
+            continue
+        relation = catalog.find(table.name) if isinstance(table.this, exp.Identifier) else None
+        if relation is None or relation.is_stream:
+            return True
+    return False
+
+
+def time_of(window: nodes.Window, select: BoundSelect) -> exp.Expr | None:
+    """The column of a window: its argument, or the watermark's column; None if there is neither."""
+    column: exp.Expr | None = window.args.get("column")
+    return column if column is not None else event_time(select)
+
+
+def event_time(select: BoundSelect) -> exp.Expr | None:
+    """The column of the watermark of the streams that a query reads; None if they have none."""
+    for item in select.streams:
+        if item.watermark is not None:
+            return column_of(item, item.watermark.column.text, TIMESTAMP)
+    return None
+
+
+def window_of(window: nodes.Window, time: exp.Expr) -> WindowPlan:
+    """A window as data; a tumbling one slides by its own size."""
+    size_us = window.args["size_us"]
+    return WindowPlan(window.args["kind"], size_us, window.args.get("slide_us") or size_us, time.name)
+
+
+def without_windows(query: exp.Query) -> exp.Query:
+    """The query in a form whose types Spark can determine: without its window, whose bounds are plain timestamps."""
+    if query.find(nodes.Window) is None:
+        return query
+
+    def plain(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Column) and not node.table and node.name.lower() in WINDOW_COLUMNS:
+            return exp.cast(exp.Null(), "TIMESTAMP", dialect="spark")
+        return node
+
+    made = query.transform(plain)
+    assert isinstance(made, exp.Query)
+    group = made.args["group"]
+    rest = [g for g in group.expressions if not isinstance(g, nodes.Window)]
+    group.set("expressions", rest)
+    if not rest:
+        made.set("group", None)
+        # Without another group, the bounds of a window alone would not make the query an aggregate.
+        made.set("having", made.args.get("having") or exp.Having(this=exp.true()))
+    return made
+
 
 @dataclass
 class _Kept:
-    """What is found to be kept, call by call; equal parts are shared."""
+    """Collects the state of all aggregate calls of a query; equal parts are shared."""
 
     name: str
     session: bool
@@ -54,7 +127,7 @@ class _Kept:
     values: list[tuple[Call, str, str]] = field(default_factory=list)
 
     def column(self, call: exp.Expr) -> str:
-        """The column of the merged row that holds a call's value."""
+        """The column of the merged row with a call's value."""
         for known, final in self.finals:
             if known == call:
                 return final.name
@@ -96,7 +169,7 @@ class _Kept:
         return self.accumulators[-1].name
 
     def _distinct(self, call: Call) -> str:
-        """Spark gives nothing for it: the number of values that were not seen before is put in."""
+        """Spark does not compute it: the engine adds the number of values that are new."""
         columns = tuple(dict.fromkeys(self._plain(a) for a in call.arguments))
         where = self._plain(call.where) if call.where is not None else None
         accumulator = self._new_accumulator("count_if(false)", "sum")
@@ -114,7 +187,7 @@ class _Kept:
         return name
 
     def _placed(self, call: Call) -> Callable[[exp.Expr], exp.Expr]:
-        """Puts a column of the rows in the place of each argument, condition and order of a call."""
+        """A function that replaces each argument, condition and order of a call by a column of the rows."""
         parts = list(call.arguments) + ([call.where] if call.where is not None else [])
         parts += [o.this for o in call.order.expressions] if call.order is not None else []
 
@@ -129,11 +202,11 @@ class _Kept:
         return self._argument(call.where) if call.where is not None else None
 
     def _argument(self, expr: exp.Expr) -> str:
-        """An argument as it stands in an aggregate over the rows."""
+        """An argument as SQL in an aggregate over the rows."""
         return render(expr) if _is_constant(expr) else f"`{self._plain(expr)}`"
 
     def _plain(self, expr: exp.Expr) -> str:
-        """The column of the rows that holds an expression."""
+        """The column of the rows with an expression's value."""
         if expr not in self.arguments:
             self.arguments.append(expr)
         return f"x{self.arguments.index(expr)}"
@@ -160,8 +233,8 @@ def _uses(call: Call, argument: exp.Expr) -> bool:
 def plan_aggregate(
     bound: BoundQuery, top: BoundSelect | None, name: str, ttl_us: int | None = None
 ) -> AggregatePlan | None:
-    """How a grouped or distinct query over a stream is kept, in hidden tables whose names start with `name`; None for
-    one that groups nothing, and for what cannot be kept yet: grouping sets, DISTINCT of groups. `ttl_us` is its
+    """The plan of a grouped or distinct query over a stream, with state in hidden tables whose names start with `name`;
+    None for a query without groups, and for what is not supported: grouping sets, DISTINCT of groups. `ttl_us` is its
     'state.ttl'."""
     found = _planned(bound, top, name)
     if found is None or top is None or ttl_us is None or found.window is not None or not found.groups:
@@ -254,8 +327,8 @@ def _over_merged(expr: exp.Expr, by: dict[str, exp.Expr], kept: _Kept) -> exp.Ex
 
 
 def _is_of_subquery(node: exp.Expr) -> bool:
-    """Whether a column or aggregate is one of a query inside the expression: what that query reads is not grouped
-    here, and an aggregate without columns, COUNT(*), is of the query it stands in."""
+    """Whether a column or aggregate belongs to a subquery inside the expression: what that reads is not grouped here,
+    and an aggregate without columns, COUNT(*), belongs to the query that contains it."""
     around = _queries_around(node)
     own = {r.alias_or_name.lower() for query in around for r in _relations(query)}
     columns = [c.table.lower() for c in node.find_all(exp.Column)]
@@ -284,7 +357,7 @@ def _rows_query(
         select.set(clause, None)
     named = [*by.items(), *([(TIME, time)] if time is not None else [])]
     named += [(f"x{n}", argument) for n, argument in enumerate(arguments)]
-    # A query must yield something: COUNT(*) without groups needs no column of the rows.
+    # A query must have a column, but COUNT(*) without groups needs none.
     columns = [exp.alias_(e.copy(), n, quoted=True) for n, e in named] or [exp.alias_(exp.Literal.number(1), "one")]
     select.set("expressions", columns)
     return select

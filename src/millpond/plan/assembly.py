@@ -1,23 +1,26 @@
-"""The plan put together from what came of each statement, and what the checks look at."""
+"""Assembles the plan from its planned statements; also the plan of a statement inside EXPLAIN."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from copy import copy
+from dataclasses import replace
 
 from sqlglot import exp
 
+from millpond.plan.checks import run_checks
 from millpond.plan.checks.subject import Subject
 from millpond.plan.context import Context, Planned
-from millpond.plan.flows import make_changes, make_flows, ordered
-from millpond.plan.hidden import with_hidden
-from millpond.plan.model import FlowPlan, OneShot, Plan, SinkPlan, SourcePlan, Step, TablePlan
-from millpond.plan.one_shots import make_one_shots
-from millpond.plan.transactions import blocks_of
+from millpond.plan.flow_plans import make_changes, make_flows, ordered
+from millpond.plan.hidden_tables import with_hidden
+from millpond.plan.model import Access, FlowPlan, OneShot, Plan, SinkPlan, SourcePlan, Step, TablePlan
+from millpond.plan.one_shots import blocks_of, make_one_shots
 from millpond.sql.statements import CreateStream, CreateTable, CreateView, Statement
 
 
 def assemble(name: str, statements: tuple[Statement, ...], context: Context) -> tuple[Plan, Subject]:
-    """Flows in their order, one-shots with their transactions; sources, sinks and hidden tables that are used."""
+    """Order the flows, add one-shots with their transactions, and the sources, sinks and hidden tables that are
+    used."""
     blocks = blocks_of(statements)
     undone = {id(s) for b in blocks if b.undone for s in b.statements}
     planned = sorted((p for p in context.planned if id(p.statement) not in undone), key=lambda p: p.index)
@@ -63,7 +66,7 @@ def _subject(statements: tuple[Statement, ...], context: Context, flows: tuple[F
 
 
 def _used_hidden(steps: Iterable[Step], shots: Iterable[OneShot], context: Context) -> list[TablePlan]:
-    """Those that are read, each with the hidden columns of its source that the queries name."""
+    """The hidden tables that are read, each with the hidden columns of its source that the queries use."""
     named: dict[str, set[str]] = {}
     readers: list[Step | OneShot | TablePlan] = [*steps, *shots, *context.tables.values()]
     for reader in readers:
@@ -78,7 +81,7 @@ def _used_hidden(steps: Iterable[Step], shots: Iterable[OneShot], context: Conte
 
 
 def _used_sources(flows: Iterable[FlowPlan], tables: Iterable[TablePlan], context: Context) -> tuple[SourcePlan, ...]:
-    """Those that a flow, a table or a declared stream reads."""
+    """The sources that a flow, a table or a declared stream reads."""
     used = {d for f in flows for d in (f.source, *f.joined)} | {t.source for t in tables}
     used |= {d for s in context.streams.values() for d in (s.source, *s.joined)}
     return tuple(p for p in context.sources.plans() if p.id in used)
@@ -87,3 +90,52 @@ def _used_sources(flows: Iterable[FlowPlan], tables: Iterable[TablePlan], contex
 def _used_sinks(steps: Iterable[Step], shots: Iterable[OneShot], context: Context) -> tuple[SinkPlan, ...]:
     used = {s.target for s in steps} | {shot.sink for shot in shots}
     return tuple(p for p in context.sinks.plans() if p.id in used)
+
+
+NAME = "this statement"
+
+
+def explained(statement: Statement, context: Context, plan_one: Callable[[Statement, Context], Planned | None]) -> Plan:
+    """The plan of one statement: its flow or one-shot, and the tables, sources and sinks that it uses. Its errors are
+    findings, as if it were alone."""
+    own = _beside(context)
+    planned = plan_one(statement, own)
+    if planned is not None:
+        own.planned.append(planned)
+    plan, subject = assemble(NAME, (statement,), own)
+    context.findings.extend(run_checks(subject))
+    return _only_named(plan, {item.target.lower() for item in own.planned})
+
+
+def _beside(context: Context) -> Context:
+    """A copy of the context for one more statement that is not part of the app."""
+    own = copy(context)
+    own.planned = []
+    own.streams, own.tables, own.hidden = dict(context.streams), dict(context.tables), dict(context.hidden)
+    own.joins, own.flow_options = dict(context.joins), dict(context.flow_options)
+    own.watermarks = dict(context.watermarks)
+    return own
+
+
+def _only_named(plan: Plan, targets: set[str]) -> Plan:
+    named = targets | {access.table.lower() for access in _reads(plan)}
+    tables = tuple(table for table in plan.tables if table.name.lower() in named)
+    used = {source for flow in plan.flows for source in _sources(flow)} | {table.source for table in tables}
+    return replace(
+        plan,
+        tables=tables,
+        sources=tuple(source for source in plan.sources if source.id in used),
+        streams=tuple(s for s in plan.streams if s.source in used),
+    )
+
+
+def _reads(plan: Plan) -> list[Access]:
+    steps = [*(step for flow in plan.flows for step in flow.steps), *(change.step for change in plan.changes)]
+    targets = {step.target.lower() for step in steps}
+    views = [table.reads for table in plan.tables if table.name.lower() in targets]
+    read = [*(step.reads for step in steps), *(shot.reads for shot in plan.one_shots), *views]
+    return [access for reads in read for access in reads]
+
+
+def _sources(flow: FlowPlan) -> tuple[str, ...]:
+    return (flow.source, *flow.joined)

@@ -1,4 +1,4 @@
-"""Binding: every name of a query becomes a column or a relation, stars become columns, every output gets a name."""
+"""Binding of queries: resolves every name to a column or relation, expands stars, and names every output."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.errors import Place
-from millpond.plan.bound import BoundQuery, BoundSelect, Joined, Output, Reading, Spot
+from millpond.plan.bound import BoundQuery, BoundSelect, Joined, Output, Reference, Scope, Spot
 from millpond.plan.catalog import Relation, RelationKind
-from millpond.plan.columns import Names, Relations, bind_expression
+from millpond.plan.columns import Names, Relations, bind_expression, expand_value
+from millpond.plan.expression_types import type_of, with_type
 from millpond.plan.findings import Findings
 from millpond.plan.from_clause import bind_from, bind_generators
 from millpond.plan.functions import has_aggregate
 from millpond.plan.outputs import as_projection, expand_star, is_star, output_of
-from millpond.plan.scope import Scope
-from millpond.plan.typed import type_of, with_type
 from millpond.schema import Schema
 from millpond.sql import nodes
-from millpond.sql.generator import OF_BYTES
+from millpond.sql.dialect import OF_BYTES
 
-# Marks what has been reported already, for checks that would only repeat it.
+# Marks nodes whose error was reported, so that checks do not repeat it.
 WRONG = "mp_wrong"
 
 SET_OPERATIONS = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}
@@ -30,7 +29,7 @@ SET_OPERATIONS = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "E
 
 @dataclass(frozen=True)
 class Position:
-    """Where a query stands: in which spot, under which CTEs, whether an aggregate counts its rows."""
+    """The position of a query: its spot, the visible CTEs, and whether an aggregate counts its rows."""
 
     spot: Spot = Spot.FROM
     counted: bool = False
@@ -41,23 +40,23 @@ class Position:
 
 class Binder:
     """Binds the query of one statement, in place; collects what it reads and each SELECT with its scope. `stream` is
-    the name of the stream that the query is to define, where it does."""
+    the name of the stream that the query defines, if any."""
 
     def __init__(self, findings: Findings, relations: Relations, stream: str = "") -> None:
         self.findings = findings
         self._stream = stream
         self.relations = relations
-        self.readings: list[Reading] = []
+        self.references: list[Reference] = []
         self.selects: list[BoundSelect] = []
         self._ctes: Mapping[str, Relation] = {}
 
     def bind(self, query: exp.Query) -> BoundQuery:
         """Bind a statement's own query."""
         bound = self.bind_query(query, Position())
-        return replace(bound, readings=tuple(self.readings), selects=tuple(self.selects))
+        return replace(bound, references=tuple(self.references), selects=tuple(self.selects))
 
     def bind_subquery(self, query: exp.Query, scope: Scope) -> BoundQuery:
-        """Bind a query that stands in an expression: it sees the scope around it."""
+        """Bind a query inside an expression, which sees the outer scope."""
         at = Position(Spot.SUBQUERY, inner=True, outer=scope, ctes=self._ctes)
         bound = self.bind_query(query, at)
         if bound.outputs is not None and len(bound.outputs) == 1:
@@ -83,7 +82,7 @@ class Binder:
         ctes, kept = dict(at.ctes), []
         for n, cte in enumerate(with_.expressions):
             if cte.alias.lower() in {earlier.alias.lower() for earlier in with_.expressions[:n]}:
-                self.findings.error("MP205", f"WITH names '{cte.alias}' twice.", cte, "Give one of them another name.")
+                self.findings.error("MP205", f"WITH defines '{cte.alias}' twice.", cte, "Rename one of them.")
             bound = self.bind_query(cte.this, replace(at, ctes=ctes, inner=True))
             names = [i.name for i in cte.args["alias"].args.get("columns") or ()]
             if bound.drivers:
@@ -110,9 +109,9 @@ class Binder:
     def _check_sides(self, place: Place | None, left: BoundQuery, right: BoundQuery, word: str) -> None:
         if left.outputs is not None and right.outputs is not None and len(left.outputs) != len(right.outputs):
             message = f"The two sides of {word} have {len(left.outputs)} and {len(right.outputs)} columns."
-            self.findings.error("MP207", message, place, "Give both sides the same columns in the same order.")
+            self.findings.error("MP207", message, place, "Select the same columns in the same order on both sides.")
         if left.drivers and right.drivers and set(left.drivers) != set(right.drivers):
-            message = f"{word} mixes two streams; each drives a flow of its own."
+            message = f"{word} combines two streams, but each stream has a flow of its own."
             hint = "Write two INSERT statements into the same target, one per stream."
             self.findings.error("MP218", message, place, hint)
 
@@ -134,6 +133,8 @@ class Binder:
         if not loose:
             select.set("expressions", [as_projection(o) for o in known])
         streams = tuple(i for i in scope.items if i.drivers)
+        if select.args.get("qualify") is not None and not streams and not loose:
+            _filter_by_windows(select)
         yields = None if loose else tuple(known)
         made = BoundSelect(select, scope, at.spot, yields, tuple(groups), grouped, streams, at.inner)
         self.selects.append(made)
@@ -147,7 +148,7 @@ class Binder:
         return BoundQuery(select, yields, made.drivers, known=tuple(known), watermark=watermark)
 
     def _joined(self, select: BoundSelect) -> Joined | None:
-        """The flow of its own that a join of streams drives where it is not the statement's own query."""
+        """A join of streams in a subquery or derived stream, which drives a separate flow."""
         if len(select.streams) < 2 or select.spot is Spot.SUBQUERY or not (select.inner or self._stream):
             return None
         return self.relations.joined(select, "" if select.inner else self._stream)
@@ -158,6 +159,9 @@ class Binder:
         windowed = any(isinstance(g, nodes.Window) for g in _group_list(select))
         names = Names(scope, self.findings, self.relations, aliases, windowed=windowed)
         for projection in select.expressions:
+            if is_star(projection) and (values := expand_value(projection, names)) is not None:
+                outputs += [output_of(value) for value in values]
+                continue
             if is_star(projection):
                 outputs += [_star_output(e) for e in expand_star(projection, scope, self.findings)]
                 continue
@@ -169,7 +173,7 @@ class Binder:
         return outputs
 
     def _groups(self, select: exp.Select, scope: Scope, outputs: list[Output]) -> list[exp.Expr]:
-        """The expressions of GROUP BY, ordinals and aliases put in."""
+        """The expressions of GROUP BY, with ordinals and aliases resolved."""
         group = select.args.get("group")
         if group is None:
             return []
@@ -188,8 +192,8 @@ class Binder:
             position = int(node.this)
             if 1 <= position <= len(outputs):
                 return outputs[position - 1].expr.copy()
-            message = f"GROUP BY {position} counts beyond the {len(outputs)} of the SELECT list."
-            self.findings.error("MP210", message, node, "Count from 1.")
+            message = f"GROUP BY {position} is out of range: the SELECT list ends at {len(outputs)}."
+            self.findings.error("MP210", message, node, "Positions start at 1.")
             node.meta[WRONG] = True
             return node
         return self._bind(node, names)
@@ -216,14 +220,14 @@ class Binder:
                 self._bind(node, replace(names, scope=Scope(), aliases={}))
 
     def _modifiers(self, query: exp.Query, bound: BoundQuery) -> None:
-        """ORDER BY and LIMIT of a UNION or of a bracket see its outputs only."""
+        """ORDER BY and LIMIT of a UNION or of a query in brackets see only its outputs."""
         if bound.outputs is None:
             return
         aliases = {o.name.lower(): o.expr for o in bound.outputs}
         self._ordering(query, Names(Scope(), self.findings, self.relations, aliases, alias_first=True))
 
     def bind_inside(self, expr: exp.Expr, scope: Scope) -> exp.Expr:
-        """Bind an expression that sees the scope alone; returns the root, which may be a new node."""
+        """Bind an expression that sees only the scope; returns the root, which may be a new node."""
         return self._bind(expr, Names(scope, self.findings, self.relations))
 
     def _bind(self, expr: exp.Expr, names: Names) -> exp.Expr:
@@ -238,8 +242,35 @@ class Binder:
         return bound
 
 
+# Names that no user writes.
+QUALIFIED, QUALIFIES, ORDERED_BY = "_qualified", "_qualifies", "_ordered_by_"
+
+
+def _filter_by_windows(select: exp.Select) -> None:
+    """QUALIFY over tables as a condition on a subquery, because Spark does not support the clause; in place."""
+    later = {clause: select.args.get(clause) for clause in ("order", "limit", "offset")}
+    names = [projection.alias_or_name for projection in select.expressions]
+    condition = select.args["qualify"].this
+    extra = [exp.alias_(condition, QUALIFIES, quoted=True, copy=False)]
+    order = later["order"]
+    for n, key in enumerate(order.expressions if order is not None else ()):
+        if isinstance(key.this, exp.Column) and not key.this.table:
+            continue
+        extra.append(exp.alias_(key.this, f"{ORDERED_BY}{n}", quoted=True, copy=False))
+        key.set("this", exp.column(f"{ORDERED_BY}{n}", table=QUALIFIED, quoted=True))
+    rows = exp.Select(**{k: v for k, v in select.args.items() if k not in (*later, "qualify")})
+    rows.set("expressions", [*rows.expressions, *extra])
+    for clause in list(select.args):
+        select.set(clause, later.get(clause))
+    columns = [exp.column(name, table=QUALIFIED, quoted=True) for name in names]
+    select.set("expressions", [exp.alias_(c, n, quoted=True) for c, n in zip(columns, names, strict=True)])
+    alias = exp.TableAlias(this=exp.to_identifier(QUALIFIED, quoted=True))
+    select.set("from_", exp.From(this=exp.Subquery(this=rows, alias=alias)))
+    select.set("where", exp.Where(this=exp.column(QUALIFIES, table=QUALIFIED, quoted=True)))
+
+
 def _put_in(name: str, bound: BoundQuery, names: list[str]) -> Relation:
-    """A WITH over a stream: like a derived stream it stands for its query, so that the order of events is not lost."""
+    """A WITH over a stream: like a derived stream it is replaced by its query, so that the order of events is kept."""
     columns = _renamed(bound.schema, names)
     renamed = columns is not None and bool(names) and columns.names == tuple(names)
     if renamed:
@@ -259,7 +290,7 @@ def _renamed(columns: Schema | None, names: list[str]) -> Schema | None:
 
 
 def _leaves(group: exp.Expr) -> list[exp.Expr]:
-    """A member of GROUP BY, or the members of its ROLLUP, CUBE or GROUPING SETS."""
+    """An item of GROUP BY, or the items of its ROLLUP, CUBE or GROUPING SETS."""
     if isinstance(group, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
         return [leaf for inner in group.expressions for leaf in _leaves(inner)]
     return [group.this] if isinstance(group, exp.Paren) else [group]

@@ -1,21 +1,102 @@
-"""Queries after binding: what they read, what drives them, what they yield."""
+"""Bound queries: what they read, what drives them, their outputs, and the names in scope."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.errors import Place
 from millpond.plan.catalog import Relation
-from millpond.plan.scope import Item, Scope
 from millpond.schema import Column, Schema
 from millpond.sql.statements import Watermark
 
 
+@dataclass
+class Item:
+    """One relation of a FROM under its alias. `label` is its name in messages and `at` its place; `columns` is None if
+    they are unknown; `watermark` is on the column of a stream's time; `merged` are columns that USING has merged;
+    `shown` is False for the right side of SEMI and ANTI joins."""
+
+    alias: str
+    label: str
+    columns: Schema | None
+    node: exp.Expr
+    place: Place | None = None
+    hidden: tuple[Column, ...] = ()
+    drivers: tuple[str, ...] = ()
+    relation: Relation | None = None
+    watermark: Watermark | None = None
+    shown: bool = True
+    merged: set[str] = field(default_factory=set)
+
+    def column(self, name: str) -> Column | None:
+        """The column of a name, including hidden ones."""
+        found = self.columns.get(name) if self.columns is not None else None
+        return found or next((c for c in self.hidden if c.name.lower() == name.lower()), None)
+
+    @property
+    def loose(self) -> bool:
+        return self.columns is None
+
+    @property
+    def at(self) -> exp.Expr | Place:
+        """Where it was written; only an item that replaces something else needs its own place."""
+        return self.place or self.node
+
+
+@dataclass(frozen=True)
+class Match:
+    """The resolution of a name: a column of an item (None if its columns are unknown) and the fields that follow it."""
+
+    item: Item
+    column: Column | None
+    name: str
+    fields: tuple[exp.Identifier, ...] = ()
+
+
+@dataclass
+class Scope:
+    """The items of one SELECT; `merged` are the columns of USING, newest join first; `outer` is the scope of the outer
+    query."""
+
+    outer: Scope | None = None
+    items: list[Item] = field(default_factory=list)
+    merged: dict[str, exp.Expr] = field(default_factory=dict)
+
+    def chain(self) -> Iterator[Scope]:
+        """This scope and the outer ones, innermost first."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.outer
+
+    def item(self, alias: str) -> Item | None:
+        return next((i for i in self.items if i.alias.lower() == alias.lower()), None)
+
+    def matches(self, parts: Sequence[exp.Identifier]) -> list[Match]:
+        """All matches of a dotted name in this scope; an alias takes precedence over a struct of the same name."""
+        first, rest = parts[0], tuple(parts[1:])
+        item = self.item(first.name) if rest else None
+        if item is not None:
+            column = item.column(rest[0].name)
+            return [Match(item, column, rest[0].name, rest[1:])] if column or item.loose else []
+        return [
+            Match(i, column, first.name, rest)
+            for i in self.items
+            if i.shown and first.name.lower() not in i.merged and (column := i.column(first.name)) is not None
+        ]
+
+    @property
+    def loose_items(self) -> list[Item]:
+        return [i for i in self.items if i.loose and i.shown]
+
+
 class Spot(StrEnum):
-    """Where in a statement a relation stands: it decides what a URI is."""
+    """The position of a relation in a statement, which determines whether a URI is a stream or a table."""
 
     FROM = "from"
     JOIN = "join"
@@ -24,7 +105,7 @@ class Spot(StrEnum):
 
 @dataclass(frozen=True)
 class Output:
-    """One column that a query yields; `written` tells a name that the user gave from one made up for an expression."""
+    """One output column of a query; `written`: the user gave the name, instead of it being generated."""
 
     name: str
     expr: exp.Expr
@@ -38,8 +119,8 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """One mention of a relation."""
+class Reference:
+    """One reference to a relation."""
 
     relation: Relation
     item: Item
@@ -48,8 +129,8 @@ class Reading:
 
 @dataclass(frozen=True)
 class BoundSelect:
-    """One SELECT of a statement. `streams` are the items of its FROM that a stream drives: two of them are a
-    stream-stream join. `inner` is set for everything but the statement's own query."""
+    """One SELECT of a statement. `streams` are the streams in its FROM: two of them are a stream-stream join. `inner`
+    is True for all SELECTs except the statement's own query."""
 
     node: exp.Select
     scope: Scope
@@ -65,7 +146,7 @@ class BoundSelect:
         return tuple(dict.fromkeys(d for i in self.streams for d in i.drivers))
 
     def passed_on(self) -> tuple[Item, Watermark] | None:
-        """The first stream whose watermark's column is among the outputs, and the watermark under its name there."""
+        """The first stream whose watermark column is an output, and the watermark with the output's name."""
         for item in self.streams:
             for output in self.outputs or ():
                 column = output.expr
@@ -78,7 +159,7 @@ class BoundSelect:
 
 @dataclass(frozen=True)
 class Joined:
-    """A join of streams that drives a flow of its own: the query over its rows, and what drives that."""
+    """A join of streams that drives a separate flow: the query over its rows, and its drivers."""
 
     query: exp.Query
     driver: str
@@ -87,13 +168,13 @@ class Joined:
 
 @dataclass(frozen=True)
 class BoundQuery:
-    """A query over the batch and tables. `outputs` is None when a star over unknown columns is among them; `watermark`
-    is that of a stream below whose column comes through, under the name that it has among the outputs."""
+    """A query over the batch and tables. `outputs` is None if they include a star over unknown columns; `watermark` is
+    that of an input stream whose column is an output, with the output's name."""
 
     query: exp.Query
     outputs: tuple[Output, ...] | None
     drivers: tuple[str, ...]
-    readings: tuple[Reading, ...] = ()
+    references: tuple[Reference, ...] = ()
     selects: tuple[BoundSelect, ...] = ()
     known: tuple[Output, ...] = field(default=())
     watermark: Watermark | None = None
@@ -104,12 +185,14 @@ class BoundQuery:
 
     @property
     def top(self) -> BoundSelect | None:
-        """The statement's own SELECT; None when it is a UNION or VALUES."""
+        """The statement's own SELECT; None for a UNION or VALUES."""
         found = self.query.unnest() if isinstance(self.query, exp.Subquery) else self.query
         return next((s for s in self.selects if s.node is found), None)
 
     @property
     def tables(self) -> tuple[str, ...]:
         """The names of the tables that are read, in order."""
-        names = [t for r in self.readings for t in (r.relation.tables if r.relation.is_stream else (r.relation.name,))]
+        names = [
+            t for r in self.references for t in (r.relation.tables if r.relation.is_stream else (r.relation.name,))
+        ]
         return tuple(dict.fromkeys(names))

@@ -1,4 +1,4 @@
-"""Statements to a plan: names bound, options owned, flows ordered, and every mistake of the file told."""
+"""Builds the plan of a script: binds names, assigns options, orders flows, and reports every mistake of the file."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from millpond.errors import MillpondError, Place, Severity
-from millpond.plan.assembly import assemble
+from millpond.plan.assembly import assemble, explained
 from millpond.plan.catalog import Catalog, Declaration, Relation, RelationKind, broken
-from millpond.plan.changes import plan_insert, plan_select, plan_update
+from millpond.plan.change_plans import plan_insert, plan_select, plan_update
 from millpond.plan.checks import run_checks
 from millpond.plan.context import Context, Planned
-from millpond.plan.explained import explained
-from millpond.plan.files import with_files
 from millpond.plan.findings import Findings
+from millpond.plan.hidden_tables import dead_letters_table
 from millpond.plan.merges import plan_merge
 from millpond.plan.model import Plan
-from millpond.plan.runnable import not_yet
-from millpond.plan.sinks import Sinks
-from millpond.plan.sources import Discover, Sources, Surroundings
-from millpond.plan.streams import define_stream
-from millpond.plan.system import dead_letters_table
-from millpond.plan.tables import define_table
-from millpond.plan.views import define_view
-from millpond.settings import BEFORE_THE_FILE, Settings, later
+from millpond.plan.sink_catalog import Sinks
+from millpond.plan.source_catalog import Discover, Sources, Surroundings
+from millpond.plan.stream_plans import define_stream, define_view
+from millpond.plan.stream_unions import named_like, statements_of
+from millpond.plan.table_options import with_files
+from millpond.plan.table_plans import define_table
+from millpond.plan.unsupported import not_yet
+from millpond.settings import BEFORE_THE_FILE, Settings
 from millpond.sql.parser import Script
 from millpond.sql.statements import (
     CreateIndex,
@@ -64,13 +63,11 @@ def build_plan(
     context.positions = {id(s): n for n, whole in enumerate(script.statements) for s in _with_inner(whole)}
     _define_all(script, context)
     for statement in script.statements:
-        planned = _plan_statement(statement, context)
-        if planned is not None:
-            context.planned.append(planned)
+        _plan_sides(statement, context)
     plan, subject = assemble(name, script.statements, context)
-    plan = replace(plan, tables=tuple(with_files(t, base) for t in plan.tables))
+    plan = replace(plan, tables=tuple(with_files(t, base, name) for t in plan.tables))
     findings.extend(run_checks(subject))
-    # What cannot run yet is no news about what is wrong.
+    # What is not supported yet is reported only if there are no other errors.
     wrong = {
         problem.place.line for problem in findings.sorted() if problem.severity is Severity.ERROR and problem.place
     }
@@ -83,7 +80,6 @@ def _with_inner(statement: Statement) -> tuple[Statement, ...]:
 
 
 def _with_sets(statements: tuple[Statement, ...], settings: Settings, findings: Findings) -> Settings:
-    _report_later(settings, findings)
     for statement in statements:
         if isinstance(statement, SetOption):
             settings = _with_set(statement, settings, findings)
@@ -95,8 +91,6 @@ def _with_set(statement: SetOption, settings: Settings, findings: Findings) -> S
     if name.key in BEFORE_THE_FILE:
         findings.error("MP303", f"A file cannot set '{name.key}'.", name.place, BEFORE_THE_FILE[name.key])
         return settings
-    if later(name.key):
-        findings.error("MP901", f"SET {name} has no effect yet in this version.", name.place, "Remove it.")
     try:
         return settings.with_set(name.text, statement.value, name.place)
     except MillpondError as error:
@@ -104,17 +98,8 @@ def _with_set(statement: SetOption, settings: Settings, findings: Findings) -> S
         return settings
 
 
-def _report_later(settings: Settings, findings: Findings) -> None:
-    """Settings of the environment and millpond.toml that nothing reads yet; `run` has its own word about --http."""
-    for name in settings:
-        origin = settings.found[name].origin
-        if later(name) and origin not in ("default", "command line"):
-            message = f"The setting '{name}', given by {origin}, has no effect yet in this version."
-            findings.error("MP901", message, None, "Remove it.")
-
-
 def _define_all(script: Script, context: Context) -> None:
-    """Every stream and table of the file, each when it is first needed."""
+    """Define every stream and table of the file, each when it is first needed."""
     declarations = _declarations(script.statements, context.findings)
     system = dead_letters_table(Place(script.source.file, 1, 1))
     given: dict[str, Relation] = {}
@@ -130,20 +115,21 @@ def _define_all(script: Script, context: Context) -> None:
 
 
 def _declarations(statements: tuple[Statement, ...], findings: Findings) -> dict[str, Declaration]:
-    """Streams and tables by name; a name that is taken is a finding unless the statement says what to do then."""
+    """Streams and tables by name; a duplicate name is a finding, unless the statement has IF NOT EXISTS or OR
+    REPLACE."""
     found: dict[str, Declaration] = {}
     for statement in statements:
         if not isinstance(statement, CreateStream | CreateTable | CreateView):
             continue
         earlier = found.get(statement.name.key)
         if statement.name.key == "dead_letters":
-            message = "'dead_letters' is the table of bad records that every app has."
+            message = "'dead_letters' is reserved for the table of rejected records."
             findings.error("MP205", message, statement.name.place, "Choose another name.")
         elif earlier is None or statement.or_replace:
             found[statement.name.key] = statement
         elif not statement.if_not_exists:
-            message = f"'{statement.name}' is declared already, in line {earlier.name.place.line}."
-            findings.error("MP205", message, statement.name.place, "Give one of them another name.")
+            message = f"'{statement.name}' is already declared in line {earlier.name.place.line}."
+            findings.error("MP205", message, statement.name.place, "Rename one of them.")
     return found
 
 
@@ -153,6 +139,18 @@ def _define(declaration: Declaration, context: Context) -> Relation:
     if isinstance(declaration, CreateView):
         return define_view(declaration, context)
     return define_table(declaration, context)
+
+
+def _plan_sides(statement: Statement, context: Context) -> None:
+    """Plan a statement; UNION ALL of several streams is planned as one statement for each."""
+    first: Planned | None = None
+    for side in statements_of(statement, context):
+        own = side if first is None else named_like(side, first)
+        context.positions = {**context.positions, id(own): context.index(statement)}
+        planned = _plan_statement(own, context)
+        if planned is not None:
+            context.planned.append(planned)
+            first = first or planned
 
 
 def _plan_statement(statement: Statement, context: Context) -> Planned | None:
@@ -177,7 +175,7 @@ def _plan_statement(statement: Statement, context: Context) -> Planned | None:
 
 
 def _plan_or_define(statement: Statement, context: Context) -> Planned | None:
-    """The same for one that stands in an EXPLAIN: a declaration is made here, as no other statement reads it."""
+    """The same for a statement inside EXPLAIN; a declaration is defined here, because no other statement reads it."""
     if isinstance(statement, CreateStream | CreateTable):
         _define(statement, context)
         return None
@@ -185,6 +183,6 @@ def _plan_or_define(statement: Statement, context: Context) -> Planned | None:
 
 
 def _asking(statement: Statement, context: Context) -> Planned:
-    """SHOW, DESCRIBE and EXPLAIN print their answer."""
+    """SHOW, DESCRIBE and EXPLAIN, which print their rows."""
     sink = context.sinks.terminal(statement.place)
     return Planned(statement, context.index(statement), target=sink.id if sink else "")

@@ -1,4 +1,4 @@
-"""Relations by name: streams, derived streams, tables and views, in whatever order the file declares them."""
+"""The catalog of relations by name: streams, derived streams, tables and views, declared in any order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Declaration = CreateStream | CreateTable | CreateView
 
 
 class RelationKind(StrEnum):
-    """What a query may do with a relation: a stream drives it, a table is read by it."""
+    """How a query uses a relation: a stream drives it, a table is read by it."""
 
     STREAM = "stream"
     TABLE = "table"
@@ -25,11 +25,11 @@ class RelationKind(StrEnum):
 
 @dataclass(frozen=True)
 class Relation:
-    """What can stand in FROM. `columns` is None while they are unknown; `unseen` says why, and is empty when the
-    declaration itself is wrong, which has been said already. `drivers` are the sources behind a stream; `query` is
-    what a derived stream stands for and `tables` what that reads; `watermark` names the column that carries its time.
-    `local` is for what only one statement knows: a CTE, a function that yields rows. `key` is that of a table whose
-    columns are unknown. `wrong`: its declaration is, which has been reported."""
+    """A relation of FROM. `columns` is None while they are unknown; `unseen` is the reason, empty if the declaration
+    itself is invalid, which was reported. `drivers` are the sources of a stream; `query` is the query of a derived
+    stream and `tables` are its tables; `watermark` is on the column of its time. `local`: visible in one statement
+    only, such as a CTE or a function that returns rows. `key` is that of a table whose columns are unknown. `wrong`:
+    its declaration is invalid, which was reported."""
 
     name: str
     kind: RelationKind
@@ -53,12 +53,12 @@ class Relation:
 
 
 def broken(name: str, kind: RelationKind = RelationKind.TABLE) -> Relation:
-    """A relation whose declaration is wrong: everything binds to it, so that one mistake is reported once."""
+    """A relation with an invalid declaration: every column binds to it, so that a mistake is reported only once."""
     return Relation(name, kind, wrong=True)
 
 
 class Catalog:
-    """The relations of one file. Each is defined when it is first asked for, so statements may stand in any order."""
+    """The relations of one file. Each is defined on first use, so that statements may be in any order."""
 
     def __init__(
         self,
@@ -82,12 +82,12 @@ class Catalog:
         return self._declarations.get(name.lower())
 
     def declares(self, name: str) -> bool:
-        """Whether the file declares a name, in a statement that cannot be read too."""
+        """Whether the file declares a name, even in an invalid statement."""
         relation = self._relations.get(name.lower())
         return self.declaration(name) is not None or (relation is not None and relation.wrong)
 
     def find(self, name: str) -> Relation | None:
-        """The relation of a name, defined now if it was not; None if there is none."""
+        """The relation of a name, defined on first use; None if there is none."""
         key = name.lower()
         declaration = self._declarations.get(key)
         if key in self._relations or declaration is None:
@@ -103,8 +103,8 @@ class Catalog:
     def _report_cycle(self, key: str) -> None:
         names = [self._declarations[k].name for k in self._path[self._path.index(key) :]]
         path = " -> ".join(n.text for n in [*names, names[0]])
-        hint = "Take one of them out of the circle: a table cannot be computed from itself."
-        self._findings.error("MP212", f"These depend on each other in a circle: {path}.", _place(names[0]), hint)
+        hint = "Break the cycle: a table cannot be computed from itself."
+        self._findings.error("MP212", f"These depend on each other in a cycle: {path}.", _place(names[0]), hint)
 
 
 def _place(name: object) -> Place | None:

@@ -1,49 +1,50 @@
-"""Column names to columns: what a name in an expression means, and what to say when it means nothing."""
+"""Resolution of column names in expressions, and the messages for names that cannot be resolved."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Protocol
 
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.errors import did_you_mean
+from millpond.expressions.coercion import STRING, plain
 from millpond.expressions.types import field_type
-from millpond.plan.bound import BoundSelect, Joined, Spot
+from millpond.plan.bound import BoundSelect, Item, Joined, Match, Scope, Spot
 from millpond.plan.catalog import Relation
+from millpond.plan.expression_types import NAME, type_of, with_type
 from millpond.plan.findings import Findings
 from millpond.plan.functions import is_aggregate
-from millpond.plan.runnable import cannot_run
-from millpond.plan.scope import Item, Match, Scope
-from millpond.plan.typed import type_of, with_type
+from millpond.plan.path_uses import star_path, use_paths
+from millpond.plan.paths import PathError, expand
 from millpond.schema import TIMESTAMP
 from millpond.sql import foreign, nodes
-from millpond.suggest import did_you_mean
 
 WINDOW_COLUMNS = ("window_start", "window_end")
 
 
 class Relations(Protocol):
-    """Where relations come from: the catalog for names, sources for URIs."""
+    """Resolves relations: names by the catalog, URIs by their sources."""
 
     def of_node(self, table: exp.Table, spot: Spot, counted: bool) -> Relation:
-        """What a relation of FROM is at this spot; `counted` under an aggregate. Never fails: a wrong one is broken."""
+        """The relation of a table node at this spot; `counted` under an aggregate. Never raises: an invalid one is
+        `broken`."""
 
     def find(self, name: str) -> Relation | None:
         """The relation of a name, if there is one."""
 
     def joined(self, select: BoundSelect, name: str) -> Joined | None:
-        """What a join of streams is inside a statement, or as a stream of a name: rows that drive a flow of their own;
-        None, with a finding, when it cannot run."""
+        """A join of streams inside a statement, or as a named stream, whose rows drive a separate flow; None, with a
+        finding, if it is not supported."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """What the names of one clause can mean. `aliases` are outputs of the SELECT list: `alias_first` where they go
-    before columns (ORDER BY, HAVING), `put_in` where the output's expression is written instead of its name; `later`
-    are names that the SELECT list gives and this clause, which comes before it, does not see."""
+    """The names that are visible in one clause. `aliases` are outputs of the SELECT list: `alias_first` if they take
+    precedence over columns (ORDER BY, HAVING), `put_in` if the output's expression replaces its name; `later` are names
+    of the SELECT list that are not visible, because the clause is evaluated before."""
 
     scope: Scope
     findings: Findings
@@ -56,7 +57,7 @@ class Names:
 
 
 def bind_name(node: exp.Column, names: Names) -> exp.Expr:
-    """The column that a name means, qualified and typed; the name itself, with a finding, when it means none."""
+    """The qualified and typed column of a name; the name itself, with a finding, if it cannot be resolved."""
     parts = [p for p in node.parts if isinstance(p, exp.Identifier)]
     if names.alias_first and (output := _output(parts, names)) is not None and not _inside_aggregate(node):
         return output
@@ -103,7 +104,7 @@ def _in_scope(parts: list[exp.Identifier], scope: Scope) -> list[Match]:
 
 
 def _identifier(name: str, like: exp.Expr | None = None) -> exp.Identifier:
-    """A quoted name that remembers where it was written."""
+    """A quoted name with its place in the text."""
     made = exp.Identifier(this=name, quoted=True)
     if like is not None and like.meta:
         made.meta.update(like.meta)
@@ -126,7 +127,12 @@ def _fields(base: exp.Expr, fields: list[exp.Identifier], names: Names) -> exp.E
     """`base.a.b`: fields of a struct, checked as far as its type is known."""
     for step in fields:
         holder = type_of(base)
-        made = exp.Dot(this=base, expression=_identifier(step.name, step))
+        if holder is not None and pa.types.is_map(holder) and plain(holder.key_type) == STRING:
+            key = exp.Literal.string(step.name)
+            base = with_type(exp.Bracket(this=base, expressions=[key]), plain(holder.item_type))
+            base.meta[NAME] = step.name
+            continue
+        made: exp.Expr = exp.Dot(this=base, expression=_identifier(step.name, step))
         if holder is not None:
             type_ = field_type(holder, step.name)
             if type_ is None:
@@ -143,12 +149,12 @@ def _report_field(step: exp.Identifier, base: exp.Expr, holder: pa.DataType, nam
         names.findings.error("MP202", f"'{what}' has no field '{step.name}': it is not a STRUCT.", step)
         return
     fields = [f.name for f in inner]
-    hint = did_you_mean(step.name, fields) or f"There are: {', '.join(fields)}."
+    hint = did_you_mean(step.name, fields) or f"Its fields are: {', '.join(fields)}."
     names.findings.error("MP202", f"'{what}' has no field '{step.name}'.", step, hint)
 
 
 def _loosely(node: exp.Column, parts: list[exp.Identifier], names: Names) -> exp.Expr:
-    """A name that no known column has: it may be one of a relation whose columns are unknown, else it is wrong."""
+    """A name that is not a known column: it may belong to a relation whose columns are unknown, else it is an error."""
     if len(parts) > 1 and _report_qualifier(node, parts, names):
         return node
     if len(parts) > 1 and (item := _visible(parts[0].name, names.scope)) is not None:
@@ -161,7 +167,7 @@ def _loosely(node: exp.Column, parts: list[exp.Identifier], names: Names) -> exp
             return node
     if len(parts) == 1 and parts[0].name.lower() in WINDOW_COLUMNS:
         hint = "Add a window to GROUP BY, such as TUMBLING(ts, INTERVAL 1 MINUTE)."
-        names.findings.error("MP211", f"'{parts[0].name}' stands here without a window.", node, hint)
+        names.findings.error("MP211", f"'{parts[0].name}' requires a window in GROUP BY.", node, hint)
         return node
     _report_missing(parts[0], [i for s in names.scope.chain() for i in s.items if i.shown], names)
     return node
@@ -172,24 +178,24 @@ def _visible(alias: str, scope: Scope) -> Item | None:
 
 
 def _report_qualifier(node: exp.Column, parts: list[exp.Identifier], names: Names) -> bool:
-    """MP202 for `x.column` where x is neither a relation of FROM nor a column; False where it may be one."""
+    """MP202 for `x.column` if x is neither a relation of FROM nor a column; False if it may be one."""
     qualifier = parts[0].name
     if _visible(qualifier, names.scope) is not None or any(s.loose_items for s in names.scope.chain()):
         return False
     aliases = [i.alias for s in names.scope.chain() for i in s.items if not i.alias.startswith("_")]
-    message = f"'{qualifier}' is not in FROM, so '{'.'.join(p.name for p in parts)}' cannot be read."
+    message = f"'{'.'.join(p.name for p in parts)}' cannot be resolved, because '{qualifier}' is not in FROM."
     relation = names.relations.find(qualifier)
     renamed = [i.alias for s in names.scope.chain() for i in s.items if i.relation and i.relation == relation]
     near = did_you_mean(qualifier, aliases) if relation is None else ""
     if renamed:
-        near = f"It is called {renamed[0]} here: write {renamed[0]}.{parts[1].name}."
+        near = f"Its alias is {renamed[0]}: write {renamed[0]}.{parts[1].name}."
     hint = near or _from_where(relation.name if relation else qualifier, relation, names.scope)
     names.findings.error("MP202", message, node, hint, once=(id(names.scope), qualifier.lower()))
     return True
 
 
 def _from_where(name: str, relation: Relation | None, scope: Scope) -> str:
-    """The clause that would bring a relation in."""
+    """The clause that would add a relation."""
     if not scope.items:
         return f"Add it: FROM {name}"
     first = scope.items[0]
@@ -206,12 +212,14 @@ def _report_missing(name: exp.Identifier, items: list[Item], names: Names) -> No
     shown = [c.name for i in items if i.columns is not None for c in i.columns]
     hint = foreign.COLUMNS.get(name.name.lower()) or did_you_mean(name.name, columns)
     if not hint and (name.args.get("quoted") or not items):
-        hint = f"A text is written '{name.name}', in single quotes."
+        hint = f"Write a text in single quotes: '{name.name}'."
     if name.name.lower() in names.later:
-        hint = f"'{name.name}' is a name of the SELECT list, which comes after WHERE: write its expression here."
+        hint = (
+            f"'{name.name}' is an alias of the SELECT list, which is not visible in WHERE: write its expression here."
+        )
     if name.name.startswith("_") and not hint:
         shown = [c.name for i in items for c in i.hidden] or shown
-    hint = hint or f"There are: {', '.join(dict.fromkeys(shown))}."
+    hint = hint or f"The columns are: {', '.join(dict.fromkeys(shown))}."
     message = f"{sentence(_holders(items))} no column '{name.name}'."
     names.findings.error("MP202", message, name, hint, once=(id(names.scope), tuple(map(id, items)), name.name.lower()))
 
@@ -234,37 +242,92 @@ def _report_ambiguous(node: exp.Column, found: list[Match], names: Names) -> Non
     name = found[0].column.name if found[0].column else found[0].name
     where = " and ".join(m.item.label for m in found)
     choices = " or ".join(f"{m.item.alias}.{name}" for m in found if not m.item.alias.startswith("_"))
-    hint = f"Write {choices}." if choices else "Give the relations aliases and write alias.column."
-    names.findings.error("MP204", f"Column '{name}' is in {where}.", node, hint)
+    hint = f"Write {choices}." if choices else "Use aliases for the relations, and write alias.column."
+    names.findings.error("MP204", f"Column '{name}' is ambiguous: it is in {where}.", node, hint)
 
 
 def bind_expression(expr: exp.Expr, names: Names) -> exp.Expr:
-    """The expression with every column of it bound, in place; subqueries are left to the caller. Returns the root,
-    which may be a new node."""
+    """Bind every column of the expression, in place; subqueries are left to the caller. Returns the root, which may be
+    a new node."""
     holder = exp.Paren(this=expr) if expr.parent is None else None
-    root = expr
+    root, has_paths = expr, False
     for node in list(expr.walk(bfs=False, prune=_is_end)):
-        if isinstance(node, nodes.Path):
-            _bind_path(node, names)
+        path = _as_path(node, names)
+        if path is not None:
+            bound = _bind_path(path, names)
+            has_paths = has_paths or bound is not path
         elif isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
             bound = bind_name(node, names)
-            if bound is not node:
-                node.replace(bound)
-            if node is root:
-                root = bound
+        else:
+            continue
+        if bound is not node:
+            node.replace(bound)
+        if node is root:
+            root = bound
     if holder is not None:
         root.pop()
-    return root
+    return _use_paths(root, names) if has_paths else root
 
 
-def _bind_path(path: nodes.Path, names: Names) -> None:
-    """A wildcard path: its column must be there, and then it is for a later version."""
-    parts = list(takewhile(lambda part: isinstance(part, exp.Identifier), [path.this, *path.args["steps"]]))
-    before = names.findings.errors
-    column = exp.Column(**dict(zip(("this", "table", "db", "catalog"), reversed(parts[:4]), strict=False)))
-    found = bind_name(column, names) is not column or any(scope.loose_items for scope in names.scope.chain())
-    if found and names.findings.errors == before:
-        names.findings.error("MP901", cannot_run("A path with a wildcard"), path)
+def _as_path(node: exp.Expr, names: Names) -> nodes.Path | None:
+    """A wildcard path: also `x.*` where x is not a relation of FROM."""
+    if isinstance(node, nodes.Path):
+        return node
+    if not (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)) or not node.table:
+        return None
+    if not node.db and _visible(node.table, names.scope) is not None:
+        return None
+    return star_path(node)
+
+
+def _bind_path(path: nodes.Path, names: Names) -> exp.Expr:
+    """The array of values of a wildcard path; the path itself, with a finding, if its column cannot be resolved."""
+    steps = [path.this, *path.args["steps"]]
+    count = 2 if _visible(path.this.name, names.scope) and isinstance(steps[1], exp.Identifier) else 1
+    own = dict(zip(("this", "table"), [part.copy() for part in reversed(steps[:count])], strict=False))
+    column = exp.Column(**own)
+    base = bind_name(column, names)
+    if base is column:
+        return path
+    type_ = type_of(base)
+    if type_ is None:
+        if not any(scope.loose_items for scope in names.scope.chain()):
+            message = f"The type of '{base.name}' is not known, which a path with a wildcard requires."
+            names.findings.error("MP206", message, path, "Cast it, or declare the columns.")
+        return path
+    try:
+        found = expand(path, base, type_, steps[count:])
+    except PathError as error:
+        names.findings.error("MP202", error.message, error.step if error.step.meta else path, error.hint)
+        return path
+    named = [step.name for step in steps if isinstance(step, exp.Identifier)]
+    found.meta[NAME] = named[-1]
+    return found
+
+
+def _use_paths(root: exp.Expr, names: Names) -> exp.Expr:
+    try:
+        return use_paths(root)
+    except PathError as error:
+        names.findings.error("MP224", error.message, root, error.hint)
+        return root
+
+
+def expand_value(star: exp.Expr, names: Names) -> list[exp.Expr] | None:
+    """`x.*` alone in a SELECT list, where x is a value: the fields of a struct, or the values of a map or an array;
+    None if x is a relation, or cannot be resolved."""
+    path = _as_path(star, names)
+    written = star.parts[:-1] if isinstance(star, exp.Column) else []
+    parts = [part.copy() for part in written if isinstance(part, exp.Identifier)]
+    if path is None or not parts or not any(_in_scope(parts, scope) for scope in names.scope.chain()):
+        return None
+    keys = ("this", "table", "db", "catalog")
+    value = bind_name(exp.Column(**dict(zip(keys, reversed(parts), strict=False))), names)
+    type_ = type_of(value)
+    if type_ is not None and pa.types.is_struct(type_):
+        fields = [(_identifier(field.name), field.type) for field in type_]
+        return [with_type(exp.Dot(this=value.copy(), expression=name), of) for name, of in fields]
+    return [_bind_path(path, names)]
 
 
 def _is_end(node: exp.Expr) -> bool:

@@ -1,26 +1,24 @@
-"""INSERT ... ON CONFLICT: bound against the row that is there and the one that was to be inserted."""
+"""Binding of INSERT ... ON CONFLICT against the existing row and the new row."""
 
 from __future__ import annotations
 
 from sqlglot import exp
 
-from millpond.errors import Place
+from millpond.errors import Place, did_you_mean
 from millpond.plan.binder import Binder
-from millpond.plan.bound import BoundQuery
+from millpond.plan.bound import BoundQuery, Item, Scope
+from millpond.plan.change_model import EXCLUDED, OnConflict
 from millpond.plan.context import Context
+from millpond.plan.expression_types import as_expression
 from millpond.plan.functions import has_aggregate
-from millpond.plan.merge_model import EXCLUDED, OnConflict
-from millpond.plan.relations import StatementRelations
-from millpond.plan.scope import Item, Scope
-from millpond.plan.typed import as_expression
+from millpond.plan.statement_relations import StatementRelations
 from millpond.plan.with_clauses import Clauses
 from millpond.schema import Schema
 from millpond.sql.statements import Assignment, Conflict
-from millpond.suggest import did_you_mean
 
 
 def bind_conflict(conflict: Conflict, table: str, columns: Schema, clauses: Clauses, context: Context) -> OnConflict:
-    """What DO says; names without a qualifier are those of the row that is there."""
+    """The DO clause; names without a qualifier refer to the existing row."""
     _check_key(conflict, table, columns, context)
     node = exp.Star()
     there = Item(table, f"Table '{table}'", columns, node)
@@ -39,34 +37,34 @@ def bind_conflict(conflict: Conflict, table: str, columns: Schema, clauses: Clau
 
 
 def check_groups(conflict: Conflict, bound: BoundQuery, grouped: bool, context: Context) -> None:
-    """A group of a stream comes again with each batch that changes it, so what DO makes of it would hang on batches."""
+    """A group of a stream is emitted with each batch that changes it, so the result of DO would depend on batches."""
     if grouped and bound.drivers:
-        message = "ON CONFLICT cannot take groups of a stream: each comes again whenever it changes."
-        hint = "Keep the groups in a table: CREATE TABLE ... AS SELECT ... GROUP BY; or UPSERT the groups."
+        message = "ON CONFLICT is not supported for groups of a stream, which are emitted again whenever they change."
+        hint = "Store the groups in a table: CREATE TABLE ... AS SELECT ... GROUP BY; or UPSERT the groups."
         context.findings.error("MP220", message, conflict.place, hint)
 
 
 def _check_key(conflict: Conflict, table: str, columns: Schema, context: Context) -> None:
     if not columns.key:
-        message = f"ON CONFLICT needs a PRIMARY KEY, and table '{table}' has none: nothing in it can be in conflict."
-        hint = "Declare a PRIMARY KEY, or leave ON CONFLICT out."
+        message = f"ON CONFLICT requires a PRIMARY KEY, which table '{table}' does not have."
+        hint = "Declare a PRIMARY KEY, or remove ON CONFLICT."
         context.findings.error("MP208", message, conflict.place, hint)
     elif conflict.columns and {n.key for n in conflict.columns} != {k.lower() for k in columns.key}:
         key = ", ".join(columns.key)
-        message = f"ON CONFLICT names other columns than the key of table '{table}', which is ({key})."
+        message = f"The columns of ON CONFLICT are not the key of table '{table}', which is ({key})."
         context.findings.error("MP208", message, conflict.columns[0].place, f"Write ON CONFLICT ({key}).")
 
 
 def _column(assignment: Assignment, table: str, columns: Schema, context: Context) -> str:
-    """The column that is set, in the case of the table; "" where it cannot be."""
+    """The column that is set, in the case of the table; "" if it is invalid."""
     name = assignment.column
     column = columns.get(name.text)
     if column is None:
-        hint = did_you_mean(name.text, columns.names) or f"There are: {', '.join(columns.names)}."
+        hint = did_you_mean(name.text, columns.names) or f"Its columns are: {', '.join(columns.names)}."
         context.findings.error("MP202", f"Table '{table}' has no column '{name}'.", name.place, hint)
     elif column.name in columns.key:
-        message = f"ON CONFLICT cannot set '{name}': it is in the key, by which the row was found."
-        context.findings.error("MP208", message, name.place, "Leave it out; MERGE can do more.")
+        message = f"ON CONFLICT cannot set '{name}', because it is part of the key."
+        context.findings.error("MP208", message, name.place, "Remove it, or use MERGE.")
     else:
         return column.name
     return ""
@@ -77,15 +75,15 @@ def _check_twice(conflict: Conflict, context: Context) -> None:
     for assignment in conflict.assignments:
         name = assignment.column
         if name.key in seen:
-            context.findings.error("MP205", f"SET names column '{name}' twice.", name.place, "Remove one of them.")
+            context.findings.error("MP205", f"SET assigns column '{name}' twice.", name.place, "Remove one of them.")
         seen.add(name.key)
 
 
 def _check_plain(expression: exp.Expression, place: Place, context: Context) -> None:
-    """Only the two rows are at hand."""
+    """Reject subqueries and aggregates: only the two rows are available."""
     if expression.find(exp.Query) is not None:
-        message = "DO UPDATE cannot hold a subquery: it sees the row that is there and the new one."
+        message = "A subquery is not allowed in DO UPDATE, which sees only the existing and the new row."
         context.findings.error("MP224", message, place, "Write MERGE, or read the value in the SELECT.")
     elif has_aggregate(expression):
-        message = "DO UPDATE cannot hold an aggregate: it sees one row that is there and the new one."
+        message = "An aggregate is not allowed in DO UPDATE, which sees only the existing and the new row."
         context.findings.error("MP220", message, place, "Compute it in the SELECT.")

@@ -1,4 +1,4 @@
-"""What planning one file shares: settings, findings, sources, sinks, relations, and what came of each statement."""
+"""The context of planning one file: settings, findings, sources, sinks, relations, and planned statements."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from sqlglot import exp
 from millpond.plan.aggregate_model import AggregatePlan
 from millpond.plan.bound import BoundQuery
 from millpond.plan.catalog import Catalog
+from millpond.plan.change_model import MergeBranch, OnConflict
 from millpond.plan.findings import Findings
-from millpond.plan.merge_model import MergeBranch, OnConflict
 from millpond.plan.model import NamedQuery, Plan, StepKind, StreamJoin, StreamPlan, TablePlan
-from millpond.plan.sinks import Sinks
-from millpond.plan.sources import Sources
+from millpond.plan.sink_catalog import Sinks
+from millpond.plan.source_catalog import Sources
 from millpond.settings import FLOW_OPTIONS, Settings
 from millpond.sql.statements import Statement, Watermark
 
 
 @dataclass(frozen=True)
 class Planned:
-    """One statement after binding: what checks look at, and what flows and one-shots are made of. `target` is a table
-    or the id of a sink; `columns` are the target's that the values fill; `rows`, `assignments` and `condition` are the
-    bound parts of statements that are no query, `branches` those of a MERGE; `explained` is the plan of what an EXPLAIN
-    is about."""
+    """One statement after binding, the input of checks, flows and one-shots. `target` is a table or the id of a sink;
+    `columns` are the target's columns that the values fill; `rows`, `assignments` and `condition` are the bound parts
+    of statements that are not queries, `branches` those of a MERGE; `explained` is the plan of the statement inside an
+    EXPLAIN."""
 
     statement: Statement
     index: int
@@ -50,8 +50,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class JoinedStream:
-    """A join of streams that is a stream itself: its name for people, the sources behind it, and its joins, the inner
-    ones first."""
+    """A join of streams that is itself a stream: its name for messages, its sources, and its joins, innermost first."""
 
     name: str
     sources: tuple[str, ...]
@@ -60,7 +59,7 @@ class JoinedStream:
 
 @dataclass
 class Context:
-    """The workbench of one `build_plan`; what it holds grows while statements are planned."""
+    """The mutable state of one `build_plan`, to which planning adds statement by statement."""
 
     settings: Settings
     findings: Findings
@@ -84,12 +83,12 @@ class Context:
         return self.positions[id(statement)]
 
     def behind(self, drivers: tuple[str, ...]) -> tuple[str, ...]:
-        """The sources behind what drives a statement: those of a join for the join."""
+        """The sources of a statement's drivers; a join of streams is replaced by its sources."""
         found = (self.joins[d].sources if d in self.joins else (d,) for d in drivers)
         return tuple(dict.fromkeys(source for sources in found for source in sources))
 
     def options_for(self, drivers: tuple[str, ...], given: Mapping[str, Any]) -> dict[str, Any]:
-        """A statement's options: its own before its stream's before the app's."""
+        """A statement's options: its own take precedence over its stream's, and those over the app's."""
         values = {o.name: self.settings.get(o.name) for o in FLOW_OPTIONS}
         for driver in self.behind(drivers):
             values.update(self.flow_options.get(driver, {}))

@@ -1,13 +1,15 @@
-"""The plan told to programs, as JSON; never with a secret in it."""
+"""The plan as JSON for programs, without secrets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
+from millpond.contracts.evaluator import Route
 from millpond.contracts.source import without_identity
 from millpond.plan.change_model import ChangeGroup
-from millpond.plan.model import Access, FlowPlan, OneShot, Plan, SinkPlan, SourcePlan, Step, TablePlan
+from millpond.plan.model import Access, FlowPlan, OneShot, Plan, SinkPlan, SourcePlan, Step, TableKind, TablePlan
+from millpond.plan.statement_routes import query_route, step_route
 from millpond.schema import Schema, type_name
 
 
@@ -20,8 +22,8 @@ def explain_json(plan: Plan) -> dict[str, Any]:
             {"name": s.name, "source": s.source, "derived": s.derived, "columns": _columns_json(s.columns)}
             for s in plan.streams
         ],
-        "tables": [_table_json(t) for t in plan.tables],
-        "flows": [_flow_json(f) for f in plan.flows],
+        "tables": [_table_json(t, plan) for t in plan.tables],
+        "flows": [_flow_json(f, plan) for f in plan.flows],
         "changes": [{"id": c.id, "table": c.table, **_step_json(c.step)} for c in plan.changes],
         "one_shots": [_shot_json(s) for s in plan.one_shots],
         "sinks": [_sink_json(s) for s in plan.sinks],
@@ -47,7 +49,7 @@ def _source_json(source: SourcePlan) -> dict[str, Any]:
     }
 
 
-def _table_json(table: TablePlan) -> dict[str, Any]:
+def _table_json(table: TablePlan, plan: Plan) -> dict[str, Any]:
     return {
         "name": table.name,
         "kind": str(table.kind),
@@ -60,6 +62,11 @@ def _table_json(table: TablePlan) -> dict[str, Any]:
         "refresh": table.refresh or None,
         "reads": _reads_json(table.reads),
         "hidden": table.spec.hidden,
+        **(
+            _route_json(query_route(table.query, plan))
+            if table.kind is TableKind.VIEW and table.query is not None
+            else {}
+        ),
     }
 
 
@@ -67,7 +74,11 @@ def _reads_json(reads: Iterable[Access]) -> list[dict[str, str]]:
     return [{"table": a.table, "how": str(a.how), "reason": a.reason} for a in reads]
 
 
-def _flow_json(flow: FlowPlan) -> dict[str, Any]:
+def _route_json(route: Route) -> dict[str, Any]:
+    return {"engine": str(route.engine), "engine_reason": route.reason}
+
+
+def _flow_json(flow: FlowPlan, plan: Plan) -> dict[str, Any]:
     return {
         "id": flow.id,
         "name": flow.name,
@@ -76,7 +87,7 @@ def _flow_json(flow: FlowPlan) -> dict[str, Any]:
         "watermark": str(flow.watermark.column) if flow.watermark else None,
         "watermark_delay_us": flow.watermark.delay_us if flow.watermark else None,
         "options": dict(flow.options),
-        "statements": [_step_json(s) for s in flow.steps],
+        "statements": [{**_step_json(s), **_route_json(step_route(s, flow, plan))} for s in flow.steps],
         "groups": [_group_json(g, flow) for g in flow.groups],
     }
 

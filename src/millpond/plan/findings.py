@@ -1,4 +1,4 @@
-"""The mistakes of a file as they are found: each once, read out in the order of their places."""
+"""Findings: the problems of a file, each once, in the order of their places."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ At = exp.Expr | Place | None
 
 
 class Findings:
-    """Collects problems; planning goes on after each, so that a file with ten mistakes shows ten."""
+    """Collects problems; planning continues after each, so that all mistakes of a file are reported."""
 
     def __init__(self, source: SourceText) -> None:
         self._source = source
         self._found: dict[tuple[str, Place | None, str], Problem] = {}
-        self._told: dict[object, tuple[str, Place | None, str]] = {}
+        self._reported: dict[object, tuple[str, Place | None, str]] = {}
 
     def place(self, at: At) -> Place | None:
         """The place of a node of a query, or the place itself."""
@@ -33,41 +33,41 @@ class Findings:
             self.add(problem)
 
     def error(self, code: str, message: str, at: At, hint: str = "", once: object = None) -> None:
-        self._tell(Problem(code, message, self.place(at), hint), once)
+        self._add_once(Problem(code, message, self.place(at), hint), once)
 
     def warn(self, code: str, message: str, at: At, hint: str = "") -> None:
         self.add(Problem(code, message, self.place(at), hint, Severity.WARNING))
 
     def note(self, code: str, message: str, at: At, hint: str = "", once: object = None) -> None:
-        self._tell(Problem(code, message, self.place(at), hint, Severity.NOTE), once)
+        self._add_once(Problem(code, message, self.place(at), hint, Severity.NOTE), once)
 
-    def _tell(self, problem: Problem, once: object) -> None:
-        """Add a problem; of those with an equal `once` only the first in the text is kept."""
-        earlier = self._found.get(self._told[once]) if once in self._told else None
+    def _add_once(self, problem: Problem, once: object) -> None:
+        """Add a problem; of several with an equal `once`, only the first in the text is kept."""
+        earlier = self._found.get(self._reported[once]) if once in self._reported else None
         if earlier is not None and _position(earlier) <= _position(problem):
             return
         if earlier is not None:
-            del self._found[self._told[once]]
+            del self._found[self._reported[once]]
         self.add(problem)
         if once is not None:
-            self._told[once] = _key(problem)
+            self._reported[once] = _key(problem)
 
     def catch(self, error: MillpondError, at: At = None) -> None:
-        """Keep what an error says, at the given place unless it has its own."""
+        """Add the problems of an error, with the given place if they have none."""
         self.extend(error.at(self.place(at)).problems)
 
     @property
     def errors(self) -> int:
-        """How many errors so far: tells whether something just planned is broken."""
+        """The number of errors so far, by which callers detect whether planning something has failed."""
         return sum(p.severity is Severity.ERROR for p in self._found.values())
 
     def sorted(self) -> tuple[Problem, ...]:
-        """By place; what has none comes first, and equals keep the order in which they were found."""
+        """The problems by place; those without a place come first, and equal ones keep their order."""
         return by_place(self._found.values())
 
 
 def by_place(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Problems in the order of the text; what has no place comes first."""
+    """Problems in the order of the text; those without a place come first."""
     return tuple(sorted(problems, key=_position))
 
 

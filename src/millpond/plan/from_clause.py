@@ -1,27 +1,79 @@
-"""The FROM of a SELECT: relations, joins and lateral views become the items of its scope."""
+"""Binding of the FROM of a SELECT: relations, joins, lateral views and generators become the items of its scope."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.plan.bound import Reading, Spot
+from millpond.plan.bound import Item, Reference, Scope, Spot
 from millpond.plan.catalog import Relation, RelationKind
 from millpond.plan.columns import column_of, sentence
-from millpond.plan.generators import as_view, generated, is_generator, names_in_list
+from millpond.plan.expression_types import NAME, type_of, with_type
+from millpond.plan.functions import function_name
 from millpond.plan.model import BATCH
-from millpond.plan.runnable import cannot_run
-from millpond.plan.scope import Item, Scope
-from millpond.plan.typed import NAME, type_of, with_type
+from millpond.plan.unsupported import cannot_run
 from millpond.redact import redact
 from millpond.schema import Column, Schema
 from millpond.sql import nodes
 
 if TYPE_CHECKING:
     from millpond.plan.binder import Binder, Position
+
+
+EXPLODING = ("explode", "explode_outer", "posexplode", "posexplode_outer")
+INLINING = ("inline", "inline_outer")
+
+
+def generated(call: exp.Expr, names: Sequence[str] = ()) -> Schema | None:
+    """The columns of a generator, with their own names or the given ones; None if only Spark can determine them."""
+    known = _columns(call)
+    if not names:
+        return Schema.of(known) if known else None
+    types = [c.type for c in known] if len(known) == len(names) else [None] * len(names)
+    return Schema.of(Column(name, type_) for name, type_ in zip(names, types, strict=True))
+
+
+def _columns(call: exp.Expr) -> list[Column]:
+    name, of = function_name(call), _type_of_argument(call)
+    if name in INLINING and of is not None and pa.types.is_list(of) and pa.types.is_struct(of.value_type):
+        return [Column(f.name, f.type) for f in of.value_type]
+    if name not in EXPLODING or of is None:
+        return []
+    position = [Column("pos", pa.int32())] if name.startswith("pos") else []
+    if pa.types.is_list(of):
+        return [*position, Column("col", of.value_type)]
+    return [*position, Column("key", of.key_type), Column("value", of.item_type)] if pa.types.is_map(of) else []
+
+
+def _type_of_argument(call: exp.Expr) -> pa.DataType | None:
+    argument = next(iter(call.iter_expressions()), None)
+    return type_of(argument) if argument is not None else None
+
+
+def is_generator(projection: exp.Expr) -> bool:
+    """Whether an item of the SELECT list is a generator that may return several columns."""
+    return isinstance(projection, exp.Aliases) or function_name(projection) in (*EXPLODING, *INLINING)
+
+
+def as_view(projection: exp.Expr, names: Sequence[str], alias: str) -> exp.Lateral:
+    """A generator of the SELECT list as a lateral view."""
+    columns = [exp.to_identifier(name, quoted=True) for name in names]
+    named = exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=columns)
+    call = projection.this if isinstance(projection, exp.Aliases) else projection
+    return exp.Lateral(this=call, view=True, outer=False, alias=named)
+
+
+def names_in_list(projection: exp.Expr) -> tuple[str, ...]:
+    """The columns of a bound item of the SELECT list if it is a generator of several, else none."""
+    if isinstance(projection, exp.Aliases):
+        return tuple(i.name for i in projection.expressions)
+    found = _columns(projection)
+    return tuple(c.name for c in found) if len(found) > 1 or function_name(projection) in INLINING else ()
+
 
 ONE_SIDED = ("SEMI", "ANTI")
 
@@ -38,7 +90,7 @@ def bind_from(binder: Binder, select: exp.Select, scope: Scope, at: Position) ->
 
 
 def _add(binder: Binder, node: exp.Expr, scope: Scope, at: Position) -> list[Item]:
-    """The items that one relation of FROM brings; a bracket around a join brings several."""
+    """Add the items of one relation of FROM; a join in brackets adds several."""
     before = len(scope.items)
     if isinstance(node, exp.Table):
         _append(binder, scope, _table(binder, node, at, len(scope.items)))
@@ -65,8 +117,8 @@ def _nested(binder: Binder, table: exp.Table, scope: Scope, at: Position) -> Non
 
 def _append(binder: Binder, scope: Scope, item: Item) -> None:
     if scope.item(item.alias) is not None and not item.alias.startswith("_"):
-        hint = f"Give one of them another name: {item.alias} AS {item.alias}2."
-        binder.findings.error("MP205", f"FROM has '{item.alias}' twice.", item.at, hint)
+        hint = f"Use an alias for one of them: {item.alias} AS {item.alias}2."
+        binder.findings.error("MP205", f"FROM contains '{item.alias}' twice.", item.at, hint)
     scope.items.append(item)
 
 
@@ -90,9 +142,9 @@ def _table(binder: Binder, table: exp.Table, at: Position, number: int) -> Item:
     if (version := table.args.get("version")) is not None:
         _report_version(binder, version, item)
     if not relation.local:
-        binder.readings.append(Reading(relation, item, at.spot))
+        binder.references.append(Reference(relation, item, at.spot))
     if relation.columns is None and relation.unseen:
-        message = f"The columns of {item.label} could not be verified: {relation.unseen}."
+        message = f"The columns of {item.label} cannot be verified: {relation.unseen}."
         binder.findings.note("MP221", message, item.at, once=("MP221", relation.name))
     _put(table, relation, item)
     return item
@@ -101,7 +153,7 @@ def _table(binder: Binder, table: exp.Table, at: Position, number: int) -> Item:
 def _report_version(binder: Binder, version: exp.Expr, item: Item) -> None:
     """FOR SYSTEM_TIME, TIMESTAMP and VERSION AS OF."""
     message = cannot_run(f"Reading {item.label} as of a time or version")
-    hint = "Without it the table is read as it is when the batch or query begins."
+    hint = "Without it, the table is read as of the start of the batch or query."
     binder.findings.error("MP901", message, version if binder.findings.place(version) else item.at, hint)
 
 
@@ -130,8 +182,8 @@ def _relation(binder: Binder, table: exp.Table, at: Position) -> Relation:
 def _check_spot(binder: Binder, relation: Relation, table: exp.Table, at: Position) -> None:
     if not relation.is_stream or at.spot is not Spot.SUBQUERY:
         return
-    message = f"Stream '{relation.name}' stands in a subquery, where only tables can."
-    hint = f"Keep what you need of it in a table: CREATE TABLE {relation.name}_kept AS SELECT ... FROM {relation.name};"
+    message = f"Stream '{relation.name}' is not allowed in a subquery, which can only read tables."
+    hint = f"Store it in a table: CREATE TABLE {relation.name}_stored AS SELECT ... FROM {relation.name};"
     binder.findings.error("MP215", message, table, hint)
 
 
@@ -142,15 +194,15 @@ def _renamed(binder: Binder, table: exp.Expr, columns: Schema | None) -> Schema 
     if not names or columns is None:
         return columns
     if len(names) != len(columns):
-        message = f"The alias names {len(names)} columns, but there are {len(columns)}."
+        message = f"The alias has {len(names)} columns, but the relation has {len(columns)}."
         binder.findings.error("MP207", message, alias)
         return None
     return Schema.of(replace(c, name=n) for c, n in zip(columns, names, strict=True))
 
 
 def _put(table: exp.Table, relation: Relation, item: Item) -> None:
-    """Write the relation's own name, the batch, or a derived stream's query where the user's name stood. Its WITH has
-    been read: left there, the relation would look like more than a name to whoever runs the query."""
+    """Replace the user's name by the relation's own name, the batch, or a derived stream's query. Its WITH is removed,
+    because it was read already, and the engine expects a plain name."""
     table.set("mp_options", None)
     if isinstance(table.this, nodes.Uri | nodes.Changes | exp.Identifier) and relation.query is None:
         name = BATCH if relation.is_stream and not relation.local else relation.name
@@ -166,7 +218,7 @@ def _put(table: exp.Table, relation: Relation, item: Item) -> None:
 
 
 def _quoted(name: str, like: exp.Expr | None = None) -> exp.Identifier:
-    """A quoted name that remembers where it was written."""
+    """A quoted name with its place in the text."""
     made = exp.Identifier(this=name, quoted=True)
     if like is not None and like.meta:
         made.meta.update(like.meta)
@@ -205,14 +257,14 @@ def _values(binder: Binder, node: exp.Values, scope: Scope) -> Item:
 
 
 def _common(values: list[exp.Expr]) -> pa.DataType | None:
-    """The type of a column of VALUES, where its values agree on one; a NULL fits each."""
+    """The common type of a column of VALUES, if there is one; NULL has any type."""
     types = {type_of(value) for value in values}
     known = types - {pa.null()} if len(types) > 1 else types
     return known.pop() if len(known) == 1 else None
 
 
 def _lateral(binder: Binder, node: exp.Lateral, scope: Scope) -> Item:
-    """LATERAL VIEW explode(...) t AS a, b; LATERAL (SELECT ...): sees the items before it."""
+    """LATERAL VIEW explode(...) t AS a, b; LATERAL (SELECT ...), which see the items before them."""
     alias = node.args.get("alias")
     name = alias.name if alias is not None and alias.name else f"_{len(scope.items) + 1}"
     if isinstance(node.this, exp.Query):
@@ -225,7 +277,7 @@ def _lateral(binder: Binder, node: exp.Lateral, scope: Scope) -> Item:
 
 
 def bind_generators(binder: Binder, select: exp.Select, scope: Scope) -> None:
-    """Generators of several columns in the SELECT list become lateral views, which only the list sees."""
+    """Generators of several columns in the SELECT list become lateral views, which are visible only in the list."""
     for projection in list(select.expressions):
         if is_generator(projection):
             binder.bind_inside(projection, scope)
@@ -272,7 +324,7 @@ def _natural(join: exp.Join, left: list[Item], right: list[Item]) -> None:
 
 
 def _using(binder: Binder, join: exp.Join, scope: Scope, left: list[Item], right: list[Item]) -> None:
-    """USING (k) becomes ON l.k = r.k, and `k` one column of both."""
+    """USING (k) becomes ON l.k = r.k, and `k` is merged into one column."""
     conditions: list[exp.Expr] = []
     merged: dict[str, exp.Expr] = {}
     for name in join.args["using"]:
@@ -299,8 +351,8 @@ def _side(binder: Binder, name: exp.Identifier, scope: Scope, items: list[Item])
     found = [(i, c) for i in items if (c := i.column(name.name)) is not None]
     if len(found) > 1:
         where = " and ".join(i.label for i, _ in found)
-        hint = "Write ON with the column's relation before it."
-        binder.findings.error("MP204", f"Column '{name.name}' of USING is in {where}.", name, hint)
+        hint = "Write ON with qualified columns instead."
+        binder.findings.error("MP204", f"Column '{name.name}' of USING is ambiguous: it is in {where}.", name, hint)
     return column_of(found[0][0], found[0][1].name, found[0][1].type, name) if found else None
 
 
@@ -315,5 +367,5 @@ def _merged(join: exp.Join, left: exp.Expr, right: exp.Expr) -> exp.Expr:
 
 def _report_using(binder: Binder, name: exp.Identifier, items: list[Item]) -> None:
     labels = " and ".join(i.label for i in items)
-    hint = "USING needs a column that both sides have; write ON a.x = b.y otherwise."
+    hint = "USING requires a column of both sides; otherwise write ON a.x = b.y."
     binder.findings.error("MP202", f"{sentence(labels)} has no column '{name.name}'.", name, hint)

@@ -1,4 +1,4 @@
-"""MERGE INTO: bound as a query over the source and the table, with every condition and value among its outputs."""
+"""Planning of MERGE INTO: bound as a query over the source and the table, with conditions and values as outputs."""
 
 from __future__ import annotations
 
@@ -7,27 +7,24 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from millpond.errors import Place
+from millpond.errors import Place, did_you_mean
 from millpond.plan.binder import Binder
-from millpond.plan.bound import BoundQuery
+from millpond.plan.bound import BoundQuery, Item, Scope
 from millpond.plan.catalog import Relation
-from millpond.plan.changes import changeable_table, identifier
+from millpond.plan.change_model import MergeBranch
+from millpond.plan.change_plans import changeable_table, identifier
 from millpond.plan.context import Context, Planned
-from millpond.plan.merge_model import MergeBranch
 from millpond.plan.model import StepKind
-from millpond.plan.naming import counted
-from millpond.plan.relations import StatementRelations
-from millpond.plan.scope import Item, Scope
+from millpond.plan.outputs import counted
+from millpond.plan.statement_relations import StatementRelations, written_in
 from millpond.plan.with_clauses import read_clauses
-from millpond.plan.written_views import written_in
 from millpond.schema import Schema
 from millpond.sql.conditions import all_of
 from millpond.sql.statements import Merge, Name, When, WhenClause
-from millpond.suggest import did_you_mean
 
 
 def plan_merge(statement: Merge, context: Context) -> Planned:
-    """The statement bound; a wrong target is reported and nothing else of it."""
+    """Bind the statement; for an invalid target, only that is reported."""
     tree = written_in(_joined(statement), context)
     clauses = read_clauses(statement, tree, context.catalog, context.findings)
     planned = Planned(statement, context.index(statement), StepKind.MERGE, statement.table.text)
@@ -38,7 +35,7 @@ def plan_merge(statement: Merge, context: Context) -> Planned:
     binder = Binder(context.findings, StatementRelations(context, clauses))
     bound = binder.bind(tree)
     branches = _Branches(statement, relation, binder, bound, context).made()
-    bound = replace(bound, readings=tuple(binder.readings), selects=tuple(binder.selects))
+    bound = replace(bound, references=tuple(binder.references), selects=tuple(binder.selects))
     options = context.options_for(bound.drivers, clauses.statement)
     condition = bound.query.args["where"].this
     _check_by_source(statement, bound, context)
@@ -59,7 +56,7 @@ def _joined(statement: Merge) -> exp.Select:
 
 @dataclass
 class _Branches:
-    """The WHEN clauses of a MERGE bound one by one, each in the scope of the rows that it applies to."""
+    """Binds the WHEN clauses of a MERGE, each in the scope of the rows that it applies to."""
 
     statement: Merge
     relation: Relation
@@ -82,15 +79,15 @@ class _Branches:
         return MergeBranch(clause.when, condition, values)
 
     def _sees_absent(self, clause: WhenClause, scope: Scope) -> bool:
-        """Whether a branch reads the side that has no row there: MP202."""
+        """Whether a branch reads the side that has no row, which is MP202."""
         values = (*clause.values, *(a.value for a in clause.assignments))
         expressions = [clause.condition, *values] if clause.condition is not None else list(values)
         absent = {i.alias.lower() for i in self._items} - {i.alias.lower() for i in scope.items}
         found = [c for e in expressions for c in e.find_all(exp.Column) if c.table.lower() in absent]
         for column in found:
-            message = f"WHEN {clause.when} has no row of '{column.table}', so '{column.sql()}' cannot be read."
+            message = f"'{column.sql()}' cannot be resolved: WHEN {clause.when} has no row of '{column.table}'."
             side = "the source" if clause.when is When.NOT_MATCHED else f"table '{self.statement.table}'"
-            self.context.findings.error("MP202", message, column, f"Only columns of {side} can stand here.")
+            self.context.findings.error("MP202", message, column, f"Only columns of {side} are allowed here.")
         return bool(found)
 
     @property
@@ -104,7 +101,7 @@ class _Branches:
         return len(self.outputs) - 1
 
     def _scope(self, when: When) -> Scope:
-        """A branch sees the rows that there are for it."""
+        """The scope of a branch: the sides that have a row."""
         items = self._items
         kept = {When.MATCHED: items, When.NOT_MATCHED: items[:-1], When.BY_SOURCE: items[-1:]}
         return Scope(items=list(kept[when]))
@@ -125,30 +122,30 @@ class _Branches:
             named = list(columns.names)
         if len(named) != len(clause.values):
             given = counted(len(clause.values), "value", "is")
-            message = f"{counted(len(named), 'column')} to fill, but {given} given."
-            hint = f"Give a value for each of: {', '.join(named)}."
+            message = f"Expected {counted(len(named), 'value')}, but {given} given."
+            hint = f"Write a value for each of: {', '.join(named)}."
             self.context.findings.error("MP207", message, clause.place, hint)
             return ()
         return zip(named, clause.values, strict=True)
 
     def _known(self, names: Iterable[Name], columns: Schema | None) -> list[str]:
-        """The columns as the table writes them; one that it lacks, or that comes twice, is a finding."""
+        """The columns in the case of the table; an unknown or duplicate one is a finding."""
         found: list[str] = []
         for name in names:
             column = columns.get(name.text) if columns is not None else None
             if column is None and columns is not None:
-                hint = did_you_mean(name.text, columns.names) or f"There are: {', '.join(columns.names)}."
+                hint = did_you_mean(name.text, columns.names) or f"Its columns are: {', '.join(columns.names)}."
                 message = f"Table '{self.statement.table}' has no column '{name}'."
                 self.context.findings.error("MP202", message, name.place, hint)
             text = column.name if column is not None else name.text
             if text.lower() in (n.lower() for n in found):
-                message = f"Column '{name}' is named twice."
+                message = f"Column '{name}' is listed twice."
                 self.context.findings.error("MP205", message, name.place, "Remove one of them.")
             found.append(text)
         return found
 
     def _same_names(self, clause: WhenClause, star: exp.Star) -> list[tuple[str, exp.Expr]]:
-        """Each column from the source's of the same name; what ON finds equal already need not be set."""
+        """Each column from the source's column of the same name; columns that ON compares need not be set."""
         if self.relation.columns is None or not self._items:
             return []
         source = self._items[0]
@@ -156,8 +153,10 @@ class _Branches:
         names = [n for n in self.relation.columns.names if n.lower() not in equal]
         missing = [n for n in names if source.columns is not None and n not in source.columns]
         if missing:
-            message = f"* needs a column of the source for each of '{self.statement.table}'; these are missing: "
-            hint = "Name the columns: UPDATE SET a = s.a, INSERT (a) VALUES (s.a)."
+            message = (
+                f"* requires a column of the source for each column of '{self.statement.table}'; these are missing: "
+            )
+            hint = "List the columns: UPDATE SET a = s.a, INSERT (a) VALUES (s.a)."
             self.context.findings.error("MP202", f"{message}{', '.join(missing)}.", star, hint)
             return []
         return [(name, _source_column(source.alias, name, star)) for name in names]
@@ -174,7 +173,7 @@ def _source_column(alias: str, name: str, star: exp.Star) -> exp.Column:
 
 
 def _equal_columns(query: exp.Query, alias: str) -> set[str]:
-    """The columns that ON compares with the source's of the same name, in lower case."""
+    """The columns that ON compares with the source's column of the same name, in lower case."""
     found = set()
     for part in all_of(query.args["where"].this):
         sides = (part.this, part.expression) if isinstance(part, exp.EQ) else ()
@@ -186,14 +185,14 @@ def _equal_columns(query: exp.Query, alias: str) -> set[str]:
 
 
 def _check_reachable(statement: Merge, context: Context) -> None:
-    """A branch after one of its kind without a condition is never taken."""
+    """Report a branch after one of the same kind without a condition, which is never reached."""
     last: dict[When, Place] = {}
     for clause in statement.clauses:
         if clause.when in last:
             message = (
-                f"This WHEN {clause.when} is never reached: the one in line {last[clause.when].line} takes every row."
+                f"This WHEN {clause.when} is never reached: the one in line {last[clause.when].line} has no condition."
             )
-            hint = "Give that one a condition: WHEN ... AND condition THEN; or put it last."
+            hint = "Add a condition to that one: WHEN ... AND condition THEN; or write it last."
             context.findings.error("MP223", message, clause.place, hint)
         elif clause.condition is None:
             last[clause.when] = clause.place
@@ -202,6 +201,6 @@ def _check_reachable(statement: Merge, context: Context) -> None:
 def _check_by_source(statement: Merge, bound: BoundQuery, context: Context) -> None:
     clause = next((c for c in statement.clauses if c.when is When.BY_SOURCE), None)
     if clause is not None and bound.drivers:
-        message = "WHEN NOT MATCHED BY SOURCE needs a source that has an end; a stream has none."
-        hint = "Use it with a table or a query over tables; DELETE FROM ... USING takes rows out by events."
+        message = "WHEN NOT MATCHED BY SOURCE requires a table or query as source, because a stream never ends."
+        hint = "Use a table or a query over tables as source, or delete rows by events with DELETE FROM ... USING."
         context.findings.error("MP215", message, clause.place, hint)

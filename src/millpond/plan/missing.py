@@ -1,35 +1,35 @@
-"""Joined rows that are absent: a join with 'on.missing' becomes a join that does what it says.
+"""Missing rows of joins: rewrites a join with 'on.missing' into a join with that behaviour.
 
-A join marks the rows of its table, so that an absent row can be told from a row of NULLs.
+A join marks the rows of its table, to distinguish a missing row from a row of NULLs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from sqlglot import exp
 
 from millpond.errors import InputError
 from millpond.options import Option
-from millpond.plan.ownership import JOIN_OPTIONS
-from millpond.plan.typed import type_of
+from millpond.plan.expression_types import type_of
+from millpond.plan.option_owners import JOIN_OPTIONS
 from millpond.schema import type_name
 from millpond.sql import nodes
 
 FOUND = "__mp_found"
-# What the message of a failing join starts with, so that it can be told from a user's own raise_error.
+# The prefix of the message of a failing join, to distinguish it from a user's own raise_error.
 FAILED = "MP704"
 DEFAULT = "default."
 
 
 def policy_of(join: exp.Join) -> str | None:
-    """What a join does with an event that finds no row; None: what its kind does."""
+    """The policy of a join for events without a matching row; None for that of the kind of join."""
     return next((e.value.lower() for e in nodes.join_options(join).entries if e.name == "on.missing"), None)
 
 
 def joins_with_policy(query: exp.Expr) -> Iterator[tuple[exp.Select, exp.Join, str]]:
-    """Every join of a query that has one, with its SELECT."""
+    """Every join of a query that has a policy, with its SELECT."""
     for select in query.find_all(exp.Select):
         for join in select.args.get("joins") or ():
             policy = policy_of(join)
@@ -39,7 +39,7 @@ def joins_with_policy(query: exp.Expr) -> Iterator[tuple[exp.Select, exp.Join, s
 
 @dataclass(frozen=True)
 class Wait:
-    """A join of a statement's own SELECT, by its position among the joins, whose events wait for a row."""
+    """A join of a statement's own SELECT whose events wait for a row, by its position among the joins."""
 
     position: int
     timeout_us: int
@@ -47,7 +47,7 @@ class Wait:
 
 
 def waits_of(query: exp.Query) -> tuple[Wait, ...]:
-    """The joins that let events wait."""
+    """The joins whose events wait."""
     joins = query.args.get("joins") or () if isinstance(query, exp.Select) else ()
     return tuple(_wait(n, join) for n, join in enumerate(joins) if policy_of(join) == "wait")
 
@@ -59,7 +59,7 @@ def _wait(position: int, join: exp.Join) -> Wait:
 
 
 def _read(option: Option, text: str | None) -> int:
-    """The value of an option; the default for one that cannot be read, which has been reported where it stands."""
+    """The value of an option; the default for an invalid one, which was reported."""
     default: int = option.read(option.default or "")
     try:
         return default if text is None else int(option.read(text))
@@ -68,7 +68,8 @@ def _read(option: Option, text: str | None) -> int:
 
 
 def rewrite_missing(query: exp.Query) -> exp.Query:
-    """The query with every 'on.missing' carried out; 'wait' is the flow's business, the kind of join decides after."""
+    """The query with every 'on.missing' rewritten; 'wait' is done by the flow, and the kind of join applies
+    afterwards."""
     found = query.copy()
     for select, join, policy in list(joins_with_policy(found)):
         carry_out(select, join, policy)
@@ -76,7 +77,7 @@ def rewrite_missing(query: exp.Query) -> exp.Query:
 
 
 def carry_out(select: exp.Select, join: exp.Join, policy: str) -> None:
-    """Make a join of a SELECT do what a policy says, in place."""
+    """Rewrite a join of a SELECT by a policy, in place."""
     if policy != "wait":
         join.set("side", None if policy == "skip" else "LEFT")
     if policy == "default":
@@ -86,7 +87,8 @@ def carry_out(select: exp.Select, join: exp.Join, policy: str) -> None:
 
 
 def _put_defaults(select: exp.Select, join: exp.Join) -> None:
-    """Every mention of a column with a default outside the join itself: the default where there is no row."""
+    """Replace every reference to a column with a default, outside of the join itself, by the default if there is no
+    row."""
     alias = join.this.alias_or_name
     entries = nodes.join_options(join).entries
     defaults = {e.name.removeprefix(DEFAULT): e.value for e in entries if e.name.startswith(DEFAULT)}
@@ -112,18 +114,18 @@ def _value(text: str, column: exp.Column) -> exp.Expr:
 
 
 def _fail(select: exp.Select, join: exp.Join) -> None:
-    """WHERE raises for an event without a row. What it says names the event's own values: an expression over both sides
-    is one that Spark can judge after the join only."""
+    """WHERE raises for an event without a row. Its message contains the event's own values, so that the expression is
+    over both sides and Spark can evaluate it only after the join."""
     alias = join.this.alias_or_name
     on = join.args.get("on")
     own = [c for c in (on.find_all(exp.Column) if on is not None else ()) if c.table != alias]
     values: list[exp.Expr] = [exp.cast(c.copy(), "string", dialect="spark") for c in own]
     values = values or [exp.func("uuid")]
     shown = [exp.func("coalesce", v, exp.Literal.string("NULL")) for v in values]
-    told = exp.func("concat_ws", exp.Literal.string(", "), *shown)
+    listed = exp.func("concat_ws", exp.Literal.string(", "), *shown)
     start = exp.Literal.string(f"{FAILED} No row of '{alias}' for ")
     _mark(join)
-    error = exp.Anonymous(this="raise_error", expressions=[exp.func("concat", start, told)])
+    error = exp.Anonymous(this="raise_error", expressions=[exp.func("concat", start, listed)])
     select.where(exp.If(this=_is_absent(alias), true=error, false=exp.true()), copy=False)
 
 
@@ -132,7 +134,7 @@ def _is_absent(alias: str) -> exp.Expr:
 
 
 def _mark(join: exp.Join) -> None:
-    """The joined relation with a column that is true in each of its rows."""
+    """Add a column to the joined relation that is true in each of its rows."""
     relation = join.this
     alias = exp.TableAlias(this=exp.to_identifier(relation.alias_or_name, quoted=True))
     inner = relation.copy()
@@ -140,3 +142,63 @@ def _mark(join: exp.Join) -> None:
         inner.set("alias", exp.TableAlias(this=exp.to_identifier("__mp_rows")))
     marked = exp.select(exp.Star(), exp.alias_(exp.true(), FOUND)).from_(inner)
     join.set("this", exp.Subquery(this=marked, alias=alias))
+
+
+# The values of 'on.table.missing' with which a statement continues without a table.
+NULLS, DEFAULTS, SKIP = "nulls", "default", "skip"
+
+
+@dataclass(frozen=True)
+class Absent:
+    """Tables, in lower case, without which a statement runs by `policy`; the columns of those in `unknown` are not
+    known yet."""
+
+    tables: frozenset[str] = frozenset()
+    unknown: frozenset[str] = frozenset()
+    policy: str = ""
+
+
+def without_tables(query: exp.Query, absent: Absent) -> exp.Query:
+    """The query with every join of an absent table as a join that finds no row. A join with its own 'on.missing' keeps
+    it; in subqueries an absent table is empty."""
+    found = query.copy()
+    for select in list(found.find_all(exp.Select)):
+        for join in select.args.get("joins") or ():
+            if policy_of(join) is None and _gives_columns(join) and _reads(join.this, absent.tables):
+                _require_condition(join)
+                carry_out(select, join, absent.policy)
+    for table in list(found.find_all(exp.Table)):
+        if table.name.lower() in absent.unknown:
+            table.replace(_empty(table, found))
+    return found
+
+
+def can_do_without(query: exp.Query) -> bool:
+    """Whether a query lists all columns that it reads, so that it can run without a table whose columns are unknown."""
+    outputs = [e for select in query.find_all(exp.Select) for e in select.expressions]
+    return not any(isinstance(e, exp.Star) or isinstance(getattr(e, "this", None), exp.Star) for e in outputs)
+
+
+def _empty(table: exp.Table, query: exp.Query) -> exp.Subquery:
+    """An empty relation with every column that may belong to the table."""
+    meant = [c.name for c in query.find_all(exp.Column) if c.table in ("", table.alias_or_name) and c.name != FOUND]
+    names = {name.lower(): name for name in meant}
+    nulls = [exp.alias_(exp.cast(exp.null(), "string"), name, quoted=True) for name in names.values()]
+    rows = exp.select(*(nulls or [exp.alias_(exp.null(), "none")])).where(exp.false())
+    return exp.Subquery(this=rows, alias=exp.TableAlias(this=exp.to_identifier(table.alias_or_name, quoted=True)))
+
+
+def _gives_columns(join: exp.Join) -> bool:
+    """Whether the join adds columns of its table: SEMI and ANTI do not, and FULL has NULLs already."""
+    return (join.side or "").upper() != "FULL" and (join.kind or "").upper() not in ("SEMI", "ANTI")
+
+
+def _reads(relation: exp.Expr, absent: Collection[str]) -> bool:
+    return any(table.name.lower() in absent for table in relation.find_all(exp.Table))
+
+
+def _require_condition(join: exp.Join) -> None:
+    """Add a condition to CROSS JOIN and comma joins, because an outer join requires one."""
+    if not join.args.get("on") and not join.args.get("using"):
+        join.set("kind", None)
+        join.set("on", exp.true())

@@ -1,4 +1,4 @@
-"""The plan: plain data that explain, runtime, dashboard and tests read. Everything the engine decides is in it."""
+"""The plan of an app as plain data, which contains every decision of the planner, for explain, engine and tests."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 from sqlglot import exp
 
 from millpond.contracts.sink import SinkSpec
-from millpond.contracts.source import Mode, SourceSpec
+from millpond.contracts.source import Mode, SourceSpec, Wanted
 from millpond.contracts.table import TableSpec
 from millpond.errors import Place, Problem, Severity
 from millpond.plan.aggregate_model import AggregatePlan
-from millpond.plan.change_model import ChangeGroup
-from millpond.plan.merge_model import MergeBranch, OnConflict
-from millpond.plan.refresh import RefreshPlan
+from millpond.plan.change_model import ChangeGroup, MergeBranch, OnConflict
+from millpond.plan.over_model import OverPlan
+from millpond.plan.view_refresh import RefreshPlan
 from millpond.schema import Column, Schema
 from millpond.settings import Settings
 from millpond.sql.statements import Statement, Watermark
 
-# The name under which a step's query reads the micro-batch; every other relation in it is a table of the plan.
+# The name by which a step's query reads the micro-batch; every other relation in it is a table of the plan.
 BATCH = "__batch__"
-# What the names of hidden tables start with that belong to a statement: its groups, and its events that wait for a row.
+# Prefixes of hidden tables of a statement: its groups, and its events that wait for a row.
 GROUPED, AWAITING = "grouped_", "waiting_"
-# What stands between the name of a table, or of a statement's groups, and that of what is kept beside it.
+# The separator between the name of a table, or of a statement's groups, and that of a companion.
 BESIDE = "__"
 
 
@@ -34,9 +34,9 @@ class TableKind(StrEnum):
 
     DECLARED = "declared"  # by statements
     LOADED = "loaded"  # AS SELECT of columns and rows of one source, compared with it
-    AGGREGATE = "aggregate"  # AS SELECT ... over a stream: kept up to date by a flow
+    AGGREGATE = "aggregate"  # AS SELECT ... over a stream: maintained by a flow
     VIEW = "view"  # AS SELECT over tables: refreshed when its inputs change
-    HIDDEN = "hidden"  # a source that a statement reads as a table without naming it; accumulators
+    HIDDEN = "hidden"  # a source that a statement reads as a table by URI; accumulators
     SYSTEM = "system"  # dead_letters
 
 
@@ -45,12 +45,11 @@ class AccessKind(StrEnum):
 
     LOOKUP = "lookup"  # only the rows whose key is in the batch
     SNAPSHOT = "snapshot"  # the whole table, once per version
-    NATIVE = "native"  # Spark reads it itself
 
 
 @dataclass(frozen=True)
 class Access:
-    """How a statement reads a table, and why; `hinted` when the user asked for it."""
+    """How a statement reads a table, and why; `hinted` if the user wrote a hint."""
 
     table: str
     how: AccessKind
@@ -75,8 +74,8 @@ class SourcePlan:
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """A named stream; a derived one has a query and is inlined where it is read; `joined` are the other sources of one
-    that is a join."""
+    """A named stream; a derived one has a query, which is inlined where it is read; `joined` are the other sources of a
+    join."""
 
     name: str
     source: str
@@ -89,7 +88,8 @@ class StreamPlan:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The streams below a statement and their source, as one text, and the types of the declared columns it reads."""
+    """The streams that a statement reads and their source, as one text, and the types of the declared columns it
+    reads."""
 
     streams: str
     types: Mapping[str, str]
@@ -97,10 +97,10 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """A table: `spec` is what the store makes (types may be unknown in a table made AS SELECT: Spark tells at start);
-    `query` is over BATCH for a loaded one and over tables for a view, which `follow` says how to refresh and `refresh`
-    tells to people; `definition` tells whether it has changed, and
-    `replaces` that CREATE OR REPLACE accepts what that loses."""
+    """A table: `spec` is for the store (types may be unknown in a table AS SELECT: Spark determines them at the start);
+    `query` is over BATCH for a loaded one and over tables for a view; `follow` is how a view is refreshed, and
+    `refresh` its description; `definition` changes with the definition, and `replaces`: CREATE OR REPLACE accepts the
+    loss."""
 
     name: str
     kind: TableKind
@@ -113,15 +113,17 @@ class TablePlan:
     refresh: str = ""
     follow: RefreshPlan = field(default_factory=RefreshPlan)
     watch: bool = False
+    # Of one that is loaded: what its query needs of the source.
+    wanted: Wanted = field(default_factory=Wanted)
     replaces: bool = False
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    # Of one that a stream keeps: what its definition hangs on beside its own text.
+    # For a table over a stream: what its definition depends on besides its own text.
     surroundings: Surroundings = field(default_factory=lambda: Surroundings("", {}), repr=False)
 
 
 @dataclass(frozen=True)
 class NamedQuery:
-    """CREATE VIEW over tables: a name for a query. `text` is "" where it reads something that has no name."""
+    """CREATE VIEW over tables: a name for a query. `text` is "" if it reads something without a name."""
 
     name: str
     text: str = field(repr=False)
@@ -139,19 +141,19 @@ class StepKind(StrEnum):
     DELETE = "delete"
     MERGE = "merge"
     AGGREGATE = "aggregate"  # merged into a table
-    LATEST = "latest"  # a CTAS over messages with keys: the last of each key, until one deletes it
-    APPEND = "append"  # a CTAS over a stream without aggregate: rows as they come
+    LATEST = "latest"  # a CTAS over messages with keys: the last of each key, until it is deleted
+    APPEND = "append"  # a CTAS over a stream without aggregate: all rows
     SINK = "sink"
-    RELAY = "relay"  # hands events over to a join of two streams
+    RELAY = "relay"  # passes events to a join of two streams
 
 
 @dataclass(frozen=True)
 class Step:
-    """One statement of a flow. `query` is over BATCH and tables, stars expanded, every output named; `columns` are the
-    target's columns that its outputs fill, by position. `schema` is what the query yields, as far as known;
-    `condition`, bound, is the ON of an UPSERT; `branches` are those of a MERGE; `waiting` names the table of events
-    that wait for a joined row; `message_key` are the batch's columns behind the target's key, where messages are traced
-    to what came of them."""
+    """One statement of a flow. `query` is over BATCH and tables, with stars expanded and every output named; `columns`
+    are the target's columns that its outputs fill, by position. `schema` are the columns of the query, as far as known;
+    `condition`, bound, is the ON of an UPSERT; `branches` are those of a MERGE; `waiting` is the table of events that
+    wait for a joined row; `message_key` are the batch's columns for the target's key, if messages are matched with
+    their results."""
 
     index: int
     kind: StepKind
@@ -169,12 +171,14 @@ class Step:
     message_key: tuple[str, ...] = ()
     branches: tuple[MergeBranch, ...] = ()
     conflict: OnConflict | None = None
+    # Window functions over the stream, of whose rows `query` is.
+    over: OverPlan | None = None
 
 
 @dataclass(frozen=True)
 class StreamSide:
-    """One stream of a join of two: `query` over the source's BATCH yields its events; `time` is the column of its
-    watermark, None where there is none."""
+    """One stream of a join of two: `query` over the source's BATCH returns its events; `time` is the column of its
+    watermark, None if there is none."""
 
     source: str
     query: exp.Query
@@ -194,7 +198,7 @@ class StreamJoin:
 
 @dataclass(frozen=True)
 class FlowPlan:
-    """Everything one stream drives. `id` is stable while its source is; `joined` are the other sources of a
+    """All statements that one stream drives. `id` is stable as long as its source; `joined` are the other sources of a
     stream-stream join; `groups` are its statements that change a table together, event by event."""
 
     id: str
@@ -214,7 +218,7 @@ class FlowPlan:
 
 @dataclass(frozen=True)
 class ChangesPlan:
-    """A statement that tells a table's changes to a sink, in the transactions that change it; `id` names the n-th
+    """A statement that emits a table's changes to a sink, in the transactions that change it; `id` identifies the n-th
     occurrence of its text. BATCH in its query are the changed rows with their `_op`."""
 
     id: str
@@ -224,12 +228,12 @@ class ChangesPlan:
 
 @dataclass(frozen=True)
 class OneShot:
-    """A statement without a stream: `id` names the n-th occurrence of its text, so it runs once per state directory.
-    `transaction` numbers the BEGIN ... COMMIT it stands in (None outside); `late`: runs after the flows have caught up;
-    `repeat`: at each start; `early`: a DROP that stands before the CREATE of the same name, run before tables are made.
-    `query`, bound, for INSERT ... SELECT over tables and bare SELECT. `columns` are the target's that a query or
-    `rows` fill; `assignments` and `condition`, bound, are those of UPDATE and DELETE without a source; `branches` are
-    those of a MERGE; `explained` is the plan of the statement in an EXPLAIN."""
+    """A statement without a stream: `id` identifies the n-th occurrence of its text, so that it runs once per state
+    directory. `transaction` is the number of its BEGIN ... COMMIT (None outside); `late`: runs after the flows have
+    caught up; `repeat`: at each start; `early`: a DROP before the CREATE of the same name, which runs before tables are
+    created. `query`, bound, is for INSERT ... SELECT over tables and bare SELECT. `columns` are the target's columns
+    that a query or `rows` fill; `assignments` and `condition`, bound, are those of UPDATE and DELETE without a source;
+    `branches` are those of a MERGE; `explained` is the plan of the statement in an EXPLAIN."""
 
     id: str
     statement: Statement
@@ -263,8 +267,8 @@ class SinkPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """An app, ready to run if `errors` is empty. Tables come in the order in which they can be made, flows in the order
-    in which they catch up."""
+    """An app, ready to run if `errors` is empty. Tables are in the order in which they can be created, flows in the
+    order in which they catch up."""
 
     name: str
     settings: Settings

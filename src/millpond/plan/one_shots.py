@@ -1,17 +1,60 @@
-"""One-shot statements: those without a stream, each named by its text so that it runs once."""
+"""One-shot statements and their transactions; each is identified by its text, so that it runs once."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from millpond.plan.access import Ways, choose_access, without_hints
 from millpond.plan.context import Planned
 from millpond.plan.model import OneShot, StepKind
-from millpond.plan.sources import short_hash
-from millpond.sql.statements import CreateIndex, Describe, Drop, Explain, Select, Show, Statement
+from millpond.plan.source_catalog import short_hash
+from millpond.plan.table_access import Ways, choose_access, without_hints
+from millpond.sql.statements import (
+    Begin,
+    Commit,
+    CreateIndex,
+    Describe,
+    Drop,
+    Explain,
+    Rollback,
+    Select,
+    Show,
+    Statement,
+)
 
-# Statements that neither read a stream nor change rows, but do something at their turn.
+
+@dataclass(frozen=True)
+class Block:
+    """One BEGIN with the statements up to its end; `end` is None if it is missing."""
+
+    number: int
+    begin: Begin
+    statements: tuple[Statement, ...] = ()
+    end: Commit | Rollback | None = None
+
+    @property
+    def undone(self) -> bool:
+        return isinstance(self.end, Rollback)
+
+
+def blocks_of(statements: tuple[Statement, ...]) -> tuple[Block, ...]:
+    """The transactions of a file in order; a BEGIN inside another one belongs to the outer."""
+    done: list[Block] = []
+    current: Block | None = None
+    for statement in statements:
+        if isinstance(statement, Begin):
+            current = current or Block(len(done) + 1, statement)
+        elif isinstance(statement, Commit | Rollback):
+            if current is not None:
+                done.append(replace(current, end=statement))
+            current = None
+        elif current is not None:
+            current = replace(current, statements=(*current.statements, statement))
+    return (*done, current) if current is not None else tuple(done)
+
+
+# Statements that neither read a stream nor change rows, but are run in order.
 ASKING = (Show, Describe, Explain)
 CHANGING_TABLES = (Drop, CreateIndex)
 INTO_ROWS = (
@@ -27,8 +70,8 @@ INTO_ROWS = (
 def make_one_shots(
     planned: Iterable[Planned], transactions: Mapping[int, int], created: Mapping[str, int]
 ) -> tuple[OneShot, ...]:
-    """In the order of the file; `transactions` numbers the BEGIN ... COMMIT around a statement's index, `created` has
-    the index of the CREATE of a name."""
+    """The one-shot statements in the order of the file; `transactions` has the number of the transaction of a
+    statement's index, `created` the index of the CREATE of a name."""
     counts: Counter[str] = Counter()
     result = []
     for item in planned:
@@ -40,7 +83,7 @@ def make_one_shots(
 
 
 def one_shot_id(statement: Statement, occurrence: int) -> str:
-    """The n-th statement of the same text, without showing the text."""
+    """The id of the n-th statement of the same text, which does not reveal the text."""
     return f"{short_hash(statement.text)}-{occurrence}"
 
 

@@ -1,22 +1,20 @@
-"""What a SELECT yields: stars become columns, and every output gets a name."""
+"""The outputs of a SELECT: expands stars, and names every output."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-import pyarrow as pa
 from sqlglot import exp
 
-from millpond.plan.bound import Output
+from millpond.errors import did_you_mean
+from millpond.plan.bound import BoundQuery, Item, Output, Scope
 from millpond.plan.columns import column_of
+from millpond.plan.expression_types import NAME, type_of
 from millpond.plan.findings import Findings
 from millpond.plan.functions import function_name
-from millpond.plan.scope import Item, Scope
-from millpond.plan.typed import NAME, type_of, with_type
 from millpond.sql.dialect import MILLPOND
 from millpond.sql.functions import NAME_KEY
-from millpond.suggest import did_you_mean
 
 
 def is_star(node: exp.Expr) -> bool:
@@ -25,15 +23,17 @@ def is_star(node: exp.Expr) -> bool:
 
 
 def expand_star(star: exp.Expr, scope: Scope, findings: Findings) -> list[exp.Expr]:
-    """The columns that a star stands for; the star itself, qualified, for relations whose columns are unknown."""
+    """The columns of a star; the star itself, qualified, for relations whose columns are unknown."""
     qualifier = star.table if isinstance(star, exp.Column) else ""
     items = [i for i in scope.items if i.shown]
     if qualifier:
         items = [i for i in scope.items if i.alias.lower() == qualifier.lower()]
         if not items:
-            return _struct_fields(star, qualifier, scope, findings)
+            if not scope.loose_items:
+                _report_star(star, qualifier, scope, findings)
+            return [star]
     elif not items:
-        findings.error("MP202", "'*' has no FROM to take columns from.", star, "Add FROM, or name what is wanted.")
+        findings.error("MP202", "'*' requires a FROM.", star, "Add FROM, or list the columns.")
         return [star]
     dropped = _excepted(star, findings, items)
     merged = {} if qualifier else scope.merged
@@ -43,22 +43,6 @@ def expand_star(star: exp.Expr, scope: Scope, findings: Findings) -> list[exp.Ex
     written = next((n for n in star.walk() if isinstance(n, exp.Expr) and "start" in n.meta), None)
     columns += [c for i in items for c in _columns(i, i.merged if not qualifier else set(), written)]
     return [c for c in columns if c.alias_or_name.lower() not in dropped]
-
-
-def _struct_fields(star: exp.Expr, qualifier: str, scope: Scope, findings: Findings) -> list[exp.Expr]:
-    """`addr.*`: the fields of a struct, when it is no relation of FROM."""
-    for item in scope.items:
-        column = item.column(qualifier)
-        if column is not None and column.type is not None and pa.types.is_struct(column.type):
-            base = column_of(item, column.name, column.type, star)
-            names = [exp.Identifier(this=f.name, quoted=True) for f in column.type]
-            return [
-                with_type(exp.Dot(this=base.copy(), expression=n), f.type)
-                for n, f in zip(names, column.type, strict=True)
-            ]
-    if not scope.loose_items:
-        _report_star(star, qualifier, scope, findings)
-    return [star]
 
 
 def _renamed(expr: exp.Expr, name: str) -> exp.Expr:
@@ -79,19 +63,21 @@ def _excepted(star: exp.Expr, findings: Findings, items: list[Item]) -> set[str]
     for node in names:
         if not any(i.loose for i in items) and node.name.lower() not in {k.lower() for k in known}:
             findings.error(
-                "MP202", f"EXCEPT names '{node.name}', which is no column.", node, did_you_mean(node.name, known)
+                "MP202", f"EXCEPT refers to '{node.name}', which is not a column.", node, did_you_mean(node.name, known)
             )
     return {n.name.lower() for n in names}
 
 
 def _report_star(star: exp.Expr, qualifier: str, scope: Scope, findings: Findings) -> None:
     aliases = [i.alias for i in scope.items if not i.alias.startswith("_")]
-    hint = did_you_mean(qualifier, aliases) or (f"FROM has: {', '.join(aliases)}." if aliases else "There is no FROM.")
-    findings.error("MP202", f"'{qualifier}' is not in FROM, so '{qualifier}.*' cannot be read.", star, hint)
+    hint = did_you_mean(qualifier, aliases) or (
+        f"FROM contains: {', '.join(aliases)}." if aliases else "There is no FROM."
+    )
+    findings.error("MP202", f"'{qualifier}.*' cannot be resolved, because '{qualifier}' is not in FROM.", star, hint)
 
 
 def output_of(expr: exp.Expr) -> Output:
-    """One projection as an output, with its name: the alias, the column's, or one like Spark's."""
+    """One projection as an output, with its name: the alias, the column's name, or a generated one like Spark's."""
     if isinstance(expr, exp.Alias):
         return Output(expr.alias, expr.this, type_of(expr.this))
     if isinstance(expr, exp.Column):
@@ -102,15 +88,15 @@ def output_of(expr: exp.Expr) -> Output:
 
 
 def as_projection(output: Output) -> exp.Expr:
-    """The output as it is written in the SELECT list, named."""
+    """The output as a named item of the SELECT list."""
     if isinstance(output.expr, exp.Subquery):
-        # sqlglot would name the subquery itself, which then equals no longer the same one in GROUP BY.
+        # sqlglot would make the name an alias of the subquery, which would then differ from the same one in GROUP BY.
         return exp.Alias(this=output.expr, alias=exp.to_identifier(output.name, quoted=True))
     return exp.alias_(output.expr, output.name, quoted=True, copy=False)
 
 
-def told_apart(outputs: list[Output]) -> list[Output]:
-    """Equal names made different: the later one is `u.user_id`, and counted on where that is taken too."""
+def with_distinct_names(outputs: list[Output]) -> list[Output]:
+    """The outputs with distinct names: a duplicate becomes `u.user_id`, with a number if that exists too."""
     seen: set[str] = set()
     result = []
     for output in outputs:
@@ -126,7 +112,7 @@ def told_apart(outputs: list[Output]) -> list[Output]:
 
 
 def expression_name(expr: exp.Expr) -> str:
-    """What Spark calls an expression without alias, for the common kinds."""
+    """Spark's name of an expression without alias, for the common kinds."""
     for kind, name in _NAMES.items():
         if isinstance(expr, kind):
             return name(expr)
@@ -142,7 +128,7 @@ def expression_name(expr: exp.Expr) -> str:
 
 
 def _plain(expr: exp.Expr) -> str:
-    """The SQL of an expression without the qualifiers that binding put in."""
+    """The SQL of an expression without the qualifiers added by binding."""
 
     def bare(node: exp.Expr) -> exp.Expr:
         return exp.column(node.name) if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star) else node
@@ -184,3 +170,46 @@ _OPERATORS: dict[type[exp.Expr], str] = {
     exp.Or: "OR",
     exp.Is: "IS",
 }
+
+
+def name_outputs(bound: BoundQuery, target: str, findings: Findings) -> BoundQuery:
+    """The query with distinct output names; MP209 for each duplicate name in a table or sink."""
+    seen: set[str] = set()
+    for output in bound.outputs or ():
+        if output.name.lower() in seen and output.written:
+            message = f"Two columns of {target} have the name '{output.name}'."
+            hint = f"Rename one of them: {_shown(output)} AS other_name."
+            findings.error("MP209", message, output.expr, hint)
+        seen.add(output.name.lower())
+    return rename_outputs(bound)
+
+
+def counted(number: int, noun: str, verb: str = "") -> str:
+    """`1 column`, `2 columns`; with the verb `is`, `1 value is`, `2 values are`."""
+    words = f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{words} {'is' if number == 1 else 'are'}" if verb else words
+
+
+def _shown(output: Output) -> str:
+    return f"{output.qualifier}.{output.name}" if output.qualifier and output.qualifier[0] != "_" else output.name
+
+
+def rename_outputs(bound: BoundQuery) -> BoundQuery:
+    """The query with distinct output names, for a bare SELECT."""
+    if bound.outputs is None:
+        return bound
+    outputs = with_distinct_names(list(bound.outputs))
+    first = _first_select(bound.query)
+    if first is not None:
+        for projection, output in zip(first.expressions, outputs, strict=True):
+            projection.set("alias", exp.Identifier(this=output.name, quoted=True))
+    return replace(bound, outputs=tuple(outputs))
+
+
+def _first_select(query: exp.Expr) -> exp.Select | None:
+    """The SELECT that determines the output names of a query: the leftmost of a UNION."""
+    while not isinstance(query, exp.Select):
+        if not isinstance(query, exp.Query) or not isinstance(query.this, exp.Expr):
+            return None
+        query = query.this
+    return query

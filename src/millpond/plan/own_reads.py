@@ -1,4 +1,4 @@
-"""INSERT and UPSERT that read the row they write: a join with it, EXISTS, IN or a subquery by its key."""
+"""Actions of INSERT and UPSERT that read the row they write: by a join, EXISTS, IN or a subquery on its key."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from millpond.plan.row_parts import (
 from millpond.schema import Schema
 from millpond.sql.conditions import all_of
 
-NOT_BY_KEY = "it reads its own target by something else than the key of the row that it writes"
-# A subquery with one of these does not stand for the row of a key.
+NOT_BY_KEY = "it reads its own target, but not by the key of the row that it writes"
+# A subquery with one of these clauses does not return the row of a key.
 OF_GROUPS = ("group", "having", "qualify", "joins", "laterals", "windows", "offset")
 
 
@@ -62,8 +62,8 @@ class _Reader:
         self.keys = keys
 
     def joined(self, select: exp.Select, conditions: list[exp.Expr]) -> tuple[str, list[exp.Expr]]:
-        """Takes the join with the target out of a query and what it says of the key out of its conditions. Returns
-        the target's alias, "" without such a join, and what must hold of the row."""
+        """Removes the join with the target from a query, and the comparison of the key from its conditions. Returns the
+        target's alias, "" without such a join, and the remaining conditions on the row."""
         joins = select.args.get("joins") or []
         own = [j for j in joins if isinstance(j.this, exp.Table) and j.this.name.lower() == self._target.lower()]
         if not own:
@@ -114,7 +114,7 @@ class _Reader:
         return exp.case().when(exp.Not(this=parts.event(node.this).is_(exp.null())), self._holds(made, parts)[0])
 
     def _holds(self, select: exp.Expr, parts: Parts) -> tuple[exp.Expr, str]:
-        """When a subquery finds the row of the key, and what the subquery calls it."""
+        """The condition for a subquery to find the row of the key, and the row's alias in the subquery."""
         source = select.args.get("from_")
         plain = isinstance(select, exp.Select) and not any(select.args.get(part) for part in OF_GROUPS)
         if not plain or source is None or not isinstance(source.this, exp.Table):
@@ -136,7 +136,7 @@ class _Reader:
             raise NotByKey(NOT_BY_KEY, reads_itself=True) from error
 
     def _over_row(self, expression: exp.Expr, alias: str, parts: Parts) -> exp.Expr:
-        """An expression of a subquery: its relation is the row, columns from around it are the event's."""
+        """An expression of a subquery over ROW and EVENT: its relation is the row, outer columns are the event's."""
         if expression.find(exp.Select) is not None:
             raise NotByKey(NOT_BY_KEY, reads_itself=True)
 

@@ -1,8 +1,7 @@
-"""Joins of streams, by pairs: each stream's own flow hands its events over, and Spark's join of two drives a flow.
+"""Planning of joins of streams, pairwise: each stream's flow passes its events to a flow that Spark's join drives.
 
-With a third stream the pairs are handed over in their turn. The columns of a stream are known in the rows of a join by
-a prefix: `l_` for what came from the left, `r_` for the right, one more `l_` for every further join.
-"""
+With a third stream, the joined rows are passed on to the next join. The columns of a stream have a prefix in the rows
+of a join: `l_` for the left side, `r_` for the right side, and one more `l_` for every further join."""
 
 from __future__ import annotations
 
@@ -14,14 +13,13 @@ from sqlglot import exp
 from millpond.expressions.literals import interval
 from millpond.expressions.terms import Constant, Interval
 from millpond.plan.aggregate_model import AggregatePlan
-from millpond.plan.bound import Joined
+from millpond.plan.bound import Item, Joined
 from millpond.plan.context import Context, JoinedStream, Planned
-from millpond.plan.joined_streams import OF, Apart, Part
-from millpond.plan.meaning import plain_text
+from millpond.plan.definition import plain_text
+from millpond.plan.expression_types import as_expression, type_of
+from millpond.plan.join_parts import OF, Apart, Part
 from millpond.plan.model import BATCH, FlowPlan, Step, StepKind, StreamJoin, StreamSide
-from millpond.plan.scope import Item
-from millpond.plan.sources import short_hash
-from millpond.plan.typed import as_expression, type_of
+from millpond.plan.source_catalog import short_hash
 from millpond.schema import Schema
 from millpond.sql.statements import Watermark
 
@@ -33,8 +31,8 @@ Names = dict[str, str]
 
 @dataclass(frozen=True)
 class Split:
-    """A statement over streams taken apart: their joins, the inner ones first, and what it makes of the joined rows;
-    `watermark` is on a column of these."""
+    """A split statement over streams: their joins, innermost first, and its query over the joined rows; `watermark` is
+    on a column of these."""
 
     joins: tuple[StreamJoin, ...]
     query: exp.Query
@@ -58,7 +56,7 @@ def split_join(item: Planned, apart: Apart, id_: str) -> Split:
 
 
 def join_stream(apart: Apart, name: str, context: Context) -> Joined:
-    """A join of streams as a stream: statements over it are steps of the one flow that it drives. Its id tells what it
+    """A join of streams as a stream: statements over it are steps of the flow that it drives. Its id depends on what it
     joins, so that the same join in two places is one flow."""
     passed_on = apart.select.passed_on()
     below = watermark_of(apart, passed_on[0]) if passed_on is not None else None
@@ -75,12 +73,12 @@ def join_stream(apart: Apart, name: str, context: Context) -> Joined:
 
 
 def joins_of(apart: Apart, id_: str) -> tuple[StreamJoin, ...]:
-    """The joins, the inner ones first, as flows whose ids start with `id_`."""
+    """The joins, innermost first, as flows whose ids start with `id_`."""
     return tuple(_join(apart, level, id_) for level in range(len(apart.parts)))
 
 
 def names_of(apart: Apart, level: int | None = None) -> Names:
-    """The prefix of each relation's columns in the rows of a join; of the last one where none is named."""
+    """The prefix of each relation's columns in the rows of a join; by default of the last one."""
     last = len(apart.parts) if level is None else level + 1
     names = {
         item.alias: PREFIXES[0] * (last - number) + (PREFIXES[1] if number else "")
@@ -111,7 +109,7 @@ def _side(item: Item, conditions: Sequence[exp.Expr]) -> StreamSide:
 
 
 def _pairs(apart: Apart, level: int, source: str) -> StreamSide:
-    """The rows of the joins before as one side; their time is the one that the next join compares."""
+    """The rows of the previous joins as one side; their time is the one that the next join compares."""
     names = names_of(apart, level - 1)
     for item in apart.streams[: level + 1]:
         for time in _times(item, apart.parts[level].conditions):
@@ -122,7 +120,8 @@ def _pairs(apart: Apart, level: int, source: str) -> StreamSide:
 
 
 def _with_tables(apart: Apart, level: int) -> exp.Select:
-    """What is handed over to a join whose conditions read tables: the events, or the pairs so far, joined with them."""
+    """The query for a join whose conditions read tables: the events, or the rows joined so far, joined with the
+    tables."""
     tables = apart.parts[level].tables
     joins: list[exp.Expr] = [table.join for table in tables]
     outputs = [
@@ -144,20 +143,20 @@ def _with_tables(apart: Apart, level: int) -> exp.Select:
 
 
 def _times(item: Item, conditions: Sequence[exp.Expr]) -> list[str]:
-    """The times of a stream that conditions look at."""
+    """The time columns of a stream in conditions."""
     columns = (c for condition in conditions for c in condition.find_all(exp.Column) if c.table == item.alias)
     return [c.name for c in columns if str(type_of(c)).startswith("timestamp")]
 
 
 def _bound_us(part: Part) -> int:
-    """How far apart the times of two joined events can be, as far as the conditions say."""
+    """The maximal distance between the times of two joined events, by the conditions."""
     found = [interval(as_expression(node)) for c in part.conditions for node in c.find_all(exp.Interval)]
     values = [term.value for term in found if isinstance(term, Constant)]
     return max((abs(v.microseconds) for v in values if isinstance(v, Interval)), default=0)
 
 
 def _window_watermark(aggregate: AggregatePlan | None, apart: Apart) -> Watermark | None:
-    """The watermark of groups over joined rows: that of the stream whose time they are closed by."""
+    """The watermark of windows over joined rows: that of the stream whose time they use."""
     if aggregate is None or aggregate.time is None:
         return None
     time = next(e.unalias() for e in aggregate.rows.expressions if e.alias == aggregate.time)
@@ -166,7 +165,7 @@ def _window_watermark(aggregate: AggregatePlan | None, apart: Apart) -> Watermar
 
 
 def watermark_of(apart: Apart, item: Item) -> Watermark | None:
-    """The watermark of a stream on its column in the joined rows, later by what a partner may be away."""
+    """The watermark of a stream on its column in the joined rows, delayed by the maximal distance of a match."""
     found = item.watermark
     if found is None:
         return None
@@ -196,7 +195,7 @@ def _joined_rows() -> exp.Table:
 
 
 def _renamed(expression: exp.Expr, names: Names, table: str | None) -> exp.Expr:
-    """Columns of the streams under the names that they have in the joined rows."""
+    """The expression with the columns of the streams renamed to those of the joined rows."""
 
     def placed(node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Column) or node.table not in names:
@@ -213,13 +212,13 @@ def _everything() -> exp.Select:
 
 
 def join_id(item: Planned, occurrence: int) -> str:
-    """A flow of its own, known by its statement."""
+    """The id of the flow of a statement that is itself a join."""
     return f"{'__'.join(item.drivers)}_{short_hash(plain_text(item.statement))}_{occurrence}"
 
 
 def handing_over(flow: FlowPlan, first: Step) -> tuple[tuple[str, Step], ...]:
-    """For each side of a join the step that hands its events over, and the source or flow that does; `first` is the
-    statement that it is for."""
+    """For each side of a join the step that passes its events, and its source or flow; `first` is the statement that
+    the join belongs to."""
     assert flow.join is not None
     made = []
     for number, side in enumerate((flow.join.left, flow.join.right)):

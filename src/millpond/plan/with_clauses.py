@@ -1,8 +1,8 @@
-"""The WITH clauses of one statement: who could own them, and what each owner gets."""
+"""The WITH clauses of one statement: determines the owner of each option."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,36 +10,19 @@ from sqlglot import exp
 
 from millpond import registry
 from millpond.errors import MillpondError
-from millpond.options import Option, find_option
+from millpond.options import TEXT, Option, find_option
 from millpond.plan.catalog import Catalog
 from millpond.plan.findings import Findings
-from millpond.plan.ownership import (
-    JOIN,
-    JOIN_OPTIONS,
-    STATEMENT,
-    TABLE_OPTIONS,
-    Owner,
-    Shares,
-    read_entries,
-    share,
-)
+from millpond.plan.option_owners import JOIN, JOIN_OPTIONS, STATEMENT, TABLE_OPTIONS, Owner, Shares, read_entries, share
 from millpond.redact import redact
 from millpond.sql import nodes
-from millpond.sql.statements import (
-    CreateStream,
-    CreateTable,
-    Insert,
-    OptionEntry,
-    OptionGroup,
-    SourceRef,
-    Statement,
-)
+from millpond.sql.statements import CreateStream, CreateTable, Insert, OptionEntry, OptionGroup, SourceRef, Statement
 from millpond.uris import parse_uri
 
 
 @dataclass(frozen=True)
 class Clauses:
-    """What a statement's WITH clauses come to; `statement` holds typed values, the rest is read by its owner."""
+    """The options of a statement by owner; `statement` has parsed values, the rest is parsed by its owner."""
 
     shares: Shares
     statement: Mapping[str, Any]
@@ -53,7 +36,7 @@ class Clauses:
 
 @dataclass(frozen=True)
 class _Parts:
-    """The owners that a statement has."""
+    """The possible owners in a statement."""
 
     sources: Mapping[int, Owner]
     sink: Owner | None
@@ -62,7 +45,7 @@ class _Parts:
     statement: Owner | None = STATEMENT
 
     def at_end(self, adjacent: Owner | None) -> list[Owner]:
-        """Who may own the WITH at the end: the statement, the table, and the source beside it or the only one."""
+        """The possible owners of the WITH at the end: the statement, the table, and the adjacent or only source."""
         source = adjacent or (next(iter(self.sources.values())) if len(self.sources) == 1 else None)
         return [o for o in (source, self.statement, self.table) if o is not None]
 
@@ -72,10 +55,10 @@ class _Parts:
 
 
 def read_clauses(statement: Statement, query: exp.Expr | None, catalog: Catalog, findings: Findings) -> Clauses:
-    """Hand every option of a statement to its owner; wrong, misplaced and doubtful ones are findings."""
+    """Assign every option of a statement to its owner; unknown, misplaced and ambiguous ones are findings."""
     tables = list(query.find_all(exp.Table)) if query is not None else []
     joins = list(query.find_all(exp.Join)) if query is not None else []
-    # Declaring columns drives nothing that could fail or wait.
+    # A declaration runs nothing that could fail or wait.
     own = None if isinstance(statement, CreateTable) and statement.query is None else STATEMENT
     parts = _Parts(_sources(statement, tables, catalog), _sink(statement), _table(statement), bool(joins), own)
     shares = Shares()
@@ -120,10 +103,9 @@ def _uri_owner(text: str, node: object, label: str = "") -> Owner | None:
 
 
 def _uri_options(kind: str, text: str) -> tuple[Option, ...] | None:
-    """None when there is no such plug-in, which is reported where the URI is opened."""
+    """The options of a URI's plug-in; None if there is none, which is reported where the URI is opened."""
     try:
-        found: tuple[Option, ...] = registry.find(kind, parse_uri(text).scheme).options
-        return found
+        return registry.find(kind, parse_uri(text).scheme).options
     except MillpondError:
         return None
 
@@ -148,12 +130,26 @@ def _backend_options(statement: CreateTable) -> tuple[Option, ...]:
     if statement.query is not None:
         groups += [nodes.relation_options(n) for n in statement.query.find_all(exp.Table)]
         groups += [nodes.join_options(n) for n in statement.query.find_all(exp.Join)]
-    named = [e.value for g in groups for e in g.entries if e.name in ("backend", "extension")]
+    entries = [e for g in groups for e in g.entries]
+    named = [e.value for e in entries if e.name in ("backend", "extension")]
+    name = named[0] if named else "memory"
+    by_url = (Option("url", TEXT, None, ""),) if name.lower() == JDBC else ()
     try:
-        found: tuple[Option, ...] = registry.find("backend", named[0] if named else "memory").options
-        return found
+        found = registry.find("backend", backend_of_url(entries) if by_url else name).options
+        return (*found, *(option for option in by_url if "url" not in {o.name for o in found}))
     except MillpondError:
-        return ()
+        return by_url
+
+
+# Not a backend of its own: the URL determines which.
+JDBC = "jdbc"
+
+
+def backend_of_url(entries: Iterable[OptionEntry]) -> str:
+    """The backend of the option 'url', such as postgresql://... or sqlite:users.db; the empty string without one."""
+    url = next((entry.value for entry in entries if entry.name == "url"), "")
+    scheme = url.removeprefix("jdbc:").partition(":")[0].lower()
+    return registry.SCHEME_ALIASES.get(scheme, scheme)
 
 
 def _relation_group(node: exp.Table, parts: _Parts, shares: Shares, findings: Findings) -> None:

@@ -1,1 +1,1 @@
-"""Queries over Arrow relations, answered on the driver exactly as Spark would answer them, or refused."""
+"""Queries over Arrow relations, evaluated on the driver with exactly the result of Spark, or rejected."""

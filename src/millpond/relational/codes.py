@@ -1,4 +1,4 @@
-"""Values as numbers: equal values have equal codes, so that joining and grouping are work on integers."""
+"""Codes: values numbered so that equal values have equal numbers, which makes joins and groups work on integers."""
 
 from __future__ import annotations
 
@@ -11,50 +11,55 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.expressions.failures import NotCompilable
+from millpond.expressions.casts import as_type
+from millpond.expressions.failures import NotCompilable, RowError
+from millpond.expressions.ordering import ranks, single_zero_and_nan
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Values: TypeAlias = pa.Array | pa.ChunkedArray
 
-# The code of a NULL in a join, where it equals nothing.
+# The code of NULL in a join, where it is equal to nothing.
 NOTHING = -1
-# Products of codes beyond this are renumbered first.
+# Beyond this product, codes are renumbered before they are combined, so that int64 cannot overflow.
 CODE_MAX = 1 << 31
 
 
 @dataclass(frozen=True)
 class Coded:
-    """A column by its different values: each of them once, and the place among them of every row's; NULL has none."""
+    """A dictionary-encoded column: the distinct values, and the position of each row's value among them; NULL for
+    NULL."""
 
     values: pa.Array
     places: pa.Array
 
     @classmethod
     def of(cls, column: Values) -> Coded:
-        column = whole(column)
+        column = whole(single_zero_and_nan(column))
         _require_comparable(column)
         encoded = column.dictionary_encode()
         return cls(encoded.dictionary, encoded.indices)
 
     @property
     def column(self) -> pa.Array:
-        """The column as it was."""
+        """The decoded column."""
         return self.values.take(self.places)
 
 
 def group_codes(columns: Sequence[Values], length: int) -> tuple[Numbers, Numbers]:
-    """The group of each row, numbered by first appearance, and the first row of each group; NULL is a value here."""
+    """Return the group of each row, numbered by first appearance, and the first row of each group. NULLs are equal, as
+    in GROUP BY."""
     if not columns:
         return np.zeros(length, np.int64), np.zeros(min(length, 1), np.int64)
     codes = _combined([_encoded(column, "encode") for column in columns])
     renumbered = pa.array(codes).dictionary_encode()
     groups = renumbered.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    _, firsts = np.unique(groups, return_index=True)
-    return groups, firsts.astype(np.int64)
+    # A group is numbered where it first appears: there the largest number so far grows.
+    largest = np.maximum.accumulate(groups) if length else groups
+    return groups, np.flatnonzero(np.diff(largest, prepend=-1))
 
 
 def pairs(left: Sequence[Values], right: Sequence[Values]) -> tuple[Numbers, Numbers]:
-    """The pairs of rows whose columns are all equal, in the order of the left rows, then of the right ones."""
+    """Return the pairs of rows whose columns are all equal, ordered by the left row, then by the right one."""
     count = len(left[0])
     both = [pa.concat_arrays([whole(a), whole(b)]) for a, b in zip(left, right, strict=True)]
     codes = _combined([_encoded(column, "mask") for column in both])
@@ -69,12 +74,12 @@ def pairs(left: Sequence[Values], right: Sequence[Values]) -> tuple[Numbers, Num
 
 
 def pairs_of_one(left: Coded, right: Values) -> tuple[Numbers, Numbers]:
-    """The same of one column, its different values looked for once each, where none is on the right twice, as in a
-    primary key."""
+    """Return the same pairs for one column. Each distinct value is searched only once if the right side is unique, as a
+    primary key is."""
     theirs = whole(right)
     met = pc.index_in(left.values, value_set=theirs, skip_nulls=True)
     count = len(theirs) - theirs.null_count
-    # As many values as there are rows on the right have met one each: counting them is not needed.
+    # If as many values match as the right side has rows, these are unique, and counting them is not needed.
     if len(met) - met.null_count < count and pc.count_distinct(theirs, mode="only_valid").as_py() < count:
         return pairs([left.column], [theirs])
     places = met.take(left.places)
@@ -83,14 +88,18 @@ def pairs_of_one(left: Coded, right: Values) -> tuple[Numbers, Numbers]:
 
 
 def _require_comparable(values: pa.Array) -> None:
-    if pa.types.is_floating(values.type) or pa.types.is_nested(values.type) or pa.types.is_null(values.type):
-        raise NotCompilable(f"{values.type} is compared by Spark")
+    if pa.types.is_map(values.type):
+        raise NotCompilable("an equality of maps")
 
 
 def _encoded(values: Values, null_encoding: str) -> tuple[Numbers, int]:
-    """Codes, and how many different ones there may be."""
+    """Return the codes and an upper bound of their number."""
     values = whole(values)
     _require_comparable(values)
+    # Arrow cannot dictionary-encode nested types, and it compares floats by their bits.
+    if pa.types.is_nested(values.type) or pa.types.is_floating(values.type) or pa.types.is_null(values.type):
+        found = ranks(values) + (null_encoding == "encode")
+        return found, int(found.max(initial=0)) + 1
     encoded = pc.dictionary_encode(values, null_encoding=null_encoding)
     codes = encoded.indices.fill_null(NOTHING) if encoded.indices.null_count else encoded.indices
     return codes.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary)
@@ -108,5 +117,13 @@ def _combined(parts: list[tuple[Numbers, int]]) -> Numbers:
 
 
 def whole(values: Values) -> pa.Array:
-    """The values in one piece."""
+    """Return the values as one contiguous array."""
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def in_type(values: Values, type_: pa.DataType) -> pa.Array:
+    """Values cast as CAST does; NotCompilable for one that cannot be, because Spark shall report it."""
+    try:
+        return as_type(whole(values), type_)
+    except RowError as error:
+        raise NotCompilable(str(error)) from error

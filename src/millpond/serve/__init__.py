@@ -1,1 +1,1 @@
-"""HTTP API, dashboard and metrics: reads the app, decides nothing."""
+"""An app served to others: control socket, page, HTTP API, metrics. Reads the app, and decides nothing."""

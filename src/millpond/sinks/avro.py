@@ -1,4 +1,4 @@
-"""Rows as Avro: a schema made of Spark's types where none is given, and each row encoded by fastavro."""
+"""Encodes rows as Avro with fastavro; without a given schema, one is derived from Spark's types."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from millpond.kafka.avro import Encoder
-from millpond.sinks.writing import as_text, quoted
+from millpond.sinks.file_writers import as_text, quoted
 
 _SIMPLE: dict[type[DataType], Any] = {
     ByteType: "int",
@@ -41,7 +41,7 @@ _SIMPLE: dict[type[DataType], Any] = {
     DateType: {"type": "int", "logicalType": "date"},
     TimestampType: {"type": "long", "logicalType": "timestamp-micros"},
 }
-# Avro knows instants and dates as numbers: how Spark makes them.
+# Avro represents timestamps and dates as numbers: the Spark functions that convert them.
 _NUMBERS = {"timestamp-millis": F.unix_millis, "timestamp-micros": F.unix_micros, "date": F.unix_date}
 
 
@@ -69,7 +69,7 @@ def _type(type_: DataType, name: str) -> Any:
 
 
 def encoded(names: Sequence[str], schema: StructType, encoder: Encoder) -> Column:
-    """Columns of a row as Avro bytes; a schema that is no record takes the only column as it is."""
+    """Columns of a row as Avro bytes; a schema other than a record encodes the only column itself."""
     encode = _function(encoder)
     wanted = encoder.schema
     if not isinstance(wanted, dict) or wanted.get("type") != "record":
@@ -80,7 +80,7 @@ def encoded(names: Sequence[str], schema: StructType, encoder: Encoder) -> Colum
 
 
 def _function(encoder: Encoder) -> Any:
-    """Made once per worker and batch: parsing a schema takes longer than a row."""
+    """Created once per worker and batch, because parsing a schema takes longer than encoding a row."""
     made: list[Any] = []
     whole = isinstance(encoder.schema, dict) and encoder.schema.get("type") == "record"
 
@@ -94,7 +94,7 @@ def _function(encoder: Encoder) -> Any:
 
 
 def _prepared(name: str, schema: StructType, wanted: Any) -> Column:
-    """A column in the Python type that the Avro type takes."""
+    """A column in the Python type that fastavro expects for the Avro type."""
     column, type_ = F.col(quoted(name)), schema[name].dataType
     options = wanted if isinstance(wanted, list) else [wanted]
     kinds = [o.get("logicalType") for o in options if isinstance(o, dict)]

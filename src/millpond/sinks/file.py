@@ -1,8 +1,8 @@
-"""Files as a sink: a folder to which each batch adds finished files.
+"""The file sink: a folder to which each batch adds complete files.
 
 Guarantee: exactly once. Rows are staged in a hidden folder before the commit and renamed into place after it; the
 rename is redone at recovery, and the same batch always gives the same names. Names and the staging folder carry the id
-of the state directory, so that several apps can write into one folder.
+of the state directory, so that several apps can write to one folder.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,50 +23,94 @@ from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
 from millpond.disk import PRIVATE_FILE, make_folder, sync_file, sync_folder
 from millpond.errors import MillpondError, SinkError, StateError
 from millpond.faults import reach
-from millpond.options import Option, choice
-from millpond.sinks.rows import write_rows
+from millpond.options import NAMES, POSITIVE, SPAN, Option, choice
+from millpond.sinks.destinations import Destination, LocalFolder
+from millpond.sinks.file_parts import divided, wrong_partition
+from millpond.sinks.open_files import OpenFiles
+from millpond.sinks.text_columns import csv_blocks, json_blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 STAGING = ".staging"
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-OPTIONS = (Option("format", choice("jsonl", "json", "csv", "parquet"), "jsonl", "How the files are written."),)
+OPTIONS = (
+    Option("format", choice("jsonl", "json", "csv", "parquet"), "jsonl", "The format of the files."),
+    Option(
+        "partition.by",
+        NAMES,
+        None,
+        "The columns by whose values files are divided into folders, such as day=2026-01-02/; files do not have them.",
+    ),
+    Option(
+        "file.max.rows",
+        POSITIVE,
+        None,
+        "The most rows of a file. A file takes the rows of several batches, and is shown when it is full.",
+    ),
+    Option(
+        "file.max.age",
+        SPAN,
+        None,
+        "How long a file takes the rows of further batches before it is shown, even if it is not full.",
+    ),
+)
 _NOT_FOR_NAMES = re.compile(r"[^\w.\-]")
 
 
 class FileSink:
-    """A Sink that is a folder; see the contract."""
+    """A Sink of files; see the contract. Several flows may write to one."""
 
-    def __init__(self, spec: SinkSpec) -> None:
-        self._folder = Path(os.path.normpath(spec.base / Path(spec.uri.path).expanduser()))
+    def __init__(self, spec: SinkSpec, destination: Destination | None = None) -> None:
         self._writer, self._private = spec.writer, spec.private
-        self._staging = self._folder / STAGING / (spec.writer or "app")
         self._format: str = spec.values["format"]
         self._shown = spec.shown
         self._rows = 0
-        if self._folder.exists() and not self._folder.is_dir():
-            hint = "A file sink is a folder: name one that does not exist yet, or an existing folder."
-            raise SinkError("MP601", f"'{self._shown}' is a file and not a folder.", hint=hint)
+        self._lock = threading.Lock()
+        self._destination = destination or self._local_folder(spec)
+        self._staging = self._destination.staging
         with self._disk():
-            if self._private:
+            if self._private or destination is not None:
                 make_folder(self._staging)
             self._staging.mkdir(parents=True, exist_ok=True)
+        self._by: tuple[str, ...] = spec.values.get("partition.by") or ()
+        self._rows_max: int | None = spec.values.get("file.max.rows")
+        age_us = spec.values.get("file.max.age")
+        grows = self._rows_max is not None or age_us is not None
+        age_s = None if age_us is None else age_us / 1e6
+        self._open = OpenFiles(self._destination, spec.id, self._rows_max, age_s)
+        self._grows = grows
+        with self._disk():
+            self._open.recover()
+        if grows:
+            spec.at_stop(self._end)
+
+    def _local_folder(self, spec: SinkSpec) -> LocalFolder:
+        folder = Path(os.path.normpath(spec.base / Path(spec.uri.path).expanduser()))
+        if folder.exists() and not folder.is_dir():
+            hint = "A file sink is a folder: use a new or an existing folder."
+            raise SinkError("MP601", f"'{self._shown}' is a file, not a folder.", hint=hint)
+        return LocalFolder(folder, folder / STAGING / (spec.writer or "app"))
+
+    def _end(self) -> None:
+        with self._disk():
+            self._open.end()
 
     takes_arrow, marks_rows = True, False
 
     def require(self, spark: Callable[[], SparkSession]) -> None:
-        """Its folder was made when it was opened."""
+        """Nothing to do: the folder was created when the sink was opened."""
 
     def prepare(self, rows: pa.Table) -> pa.Table:
         return rows
 
     def stage(self, rows: DataFrame | pa.Table, mark: Mark) -> dict[str, Any] | None:
         folder = self._staging / _NOT_FOR_NAMES.sub("_", str(mark))
+        group = _NOT_FOR_NAMES.sub("_", f"{mark.flow}-{mark.part}-{mark.statement:03d}")
         with self._disk():
             shutil.rmtree(folder, ignore_errors=True)
-            count, files = self._write(rows, folder)
-            for file in files:
+            count, files = self._write(rows, folder, group)
+            for file, _, _ in files:
                 file.chmod(self._mode())
                 sync_file(file)
             if not files:
@@ -74,53 +119,66 @@ class FileSink:
             sync_folder(folder)
             sync_folder(self._staging)
         name = f"{self._writer}-{folder.name}" if self._writer else folder.name
-        names = [[file.name, f"{name}-{part:05d}.{self._format}"] for part, file in enumerate(files)]
+        names: list[list[Any]] = []
+        for part, (file, within, held) in enumerate(files):
+            final = f"{within}{name}-{part:05d}.{self._format}"
+            names.append([file.name, final, f"{group}/{within}", held] if self._grows else [file.name, final])
         return {"staged": folder.name, "files": names, "rows": count}
 
     def _mode(self) -> int:
-        """What files may be read by: Spark's are private, and a folder shows what the user lets others read."""
+        """The mode of the files: that of the user's umask, because Spark creates them private."""
         return PRIVATE_FILE if self._private else self._staging.stat().st_mode & 0o666
 
-    def _write(self, rows: DataFrame | pa.Table, folder: Path) -> tuple[int, list[Path]]:
+    def _write(self, rows: DataFrame | pa.Table, folder: Path, group: str) -> tuple[int, list[tuple[Path, str, int]]]:
+        """The number of rows, and the files, each with the folder of its partition and its number of rows."""
+        if self._by or self._grows:
+            whole = rows if isinstance(rows, pa.Table) else rows.toArrow()
+            room = self._rows_max if self._grows else None
+            parts = divided(whole, self._by, room, lambda within: self._open.rows(f"{group}/{within}"))
+            files = [
+                (write_rows(part.rows, folder, self._format, number)[1][0], part.folder, part.rows.num_rows)
+                for number, part in enumerate(parts)
+            ]
+            return whole.num_rows, files
         if isinstance(rows, pa.Table):
-            return write_rows(rows, folder, self._format)
-        from millpond.sinks.writing import write_files
+            count, written = write_rows(rows, folder, self._format)
+        else:
+            from millpond.sinks.file_writers import write_files
 
-        return write_files(rows, folder, self._format)
+            count, written = write_files(rows, folder, self._format)
+        return count, [(file, "", 0) for file in written]
 
     def publish(self, staged: dict[str, Any]) -> None:
         folder = self._staging / staged["staged"]
         if not folder.exists():
-            # Published before; what a reader did with the files since is none of our business.
+            # Already published; a reader may have moved or removed the files since.
             return
-        with self._disk():
-            for name, final in staged["files"]:
-                if (folder / name).exists():
-                    self._show(folder / name, self._folder / final)
-                    reach("sink.renamed")
-            sync_folder(self._folder)
+        with self._lock, self._disk():
+            for name, final, *growing in staged["files"]:
+                if not (folder / name).exists():
+                    continue
+                if self._grows and growing:
+                    self._open.add(folder / name, growing[0], final, growing[1])
+                else:
+                    self._destination.show(folder / name, final)
+                reach("sink.renamed")
+            self._destination.settle()
             shutil.rmtree(folder)
         self._rows += staged["rows"]
-
-    def _show(self, file: Path, final: Path) -> None:
-        """Move a file to its place; what we had moved there would not be staged any more."""
-        if final.exists():
-            message = f"{final} is there already: a copy of this state directory has written it."
-            hint = "Give each app a state directory of its own, not a copy, or write into another folder."
-            raise SinkError("MP601", message, hint=hint)
-        file.replace(final)
 
     def discard(self) -> None:
         with self._disk():
             for leftover in self._staging.iterdir():
-                shutil.rmtree(leftover, ignore_errors=True)
+                # What belongs to the growing files of another sink of this folder is that sink's.
+                if not leftover.name.startswith(("open-", "closing-")):
+                    shutil.rmtree(leftover, ignore_errors=True)
 
     def rows_written(self) -> int:
         return self._rows
 
     @contextmanager
     def _disk(self) -> Iterator[None]:
-        """Turns what the disk refuses into a coded error; errors of the query pass."""
+        """Translate errors of the disk; errors of the query are not changed."""
         try:
             yield
         except MillpondError:
@@ -138,8 +196,8 @@ class FileSink:
     def _refused(self, full: bool, why: str) -> MillpondError:
         message = f"'{self._shown}' cannot be written: {why}."
         if full:
-            return StateError("MP805", message, hint="Make room on the disk and start again; nothing was lost.")
-        return SinkError("MP601", message, hint=f"Make the folder {self._folder} writable.")
+            return StateError("MP805", message, hint="Free some space and restart; nothing was lost.")
+        return SinkError("MP601", message, hint="Make the folder writable.")
 
 
 def open_sink(spec: SinkSpec) -> Sink:
@@ -147,12 +205,38 @@ def open_sink(spec: SinkSpec) -> Sink:
 
 
 def validate(spec: SinkSpec) -> str | None:
-    """What is wrong with a URI, as a sentence."""
+    """The error of a URI as a sentence, or None."""
     if not spec.uri.path:
-        return "A file sink needs a folder, such as file://./out."
+        return "A file sink requires a folder, such as file://./out."
     if set("*?[") & set(spec.uri.path):
-        return "A file sink is one folder; a pattern names several."
+        return "A file sink is one folder, not a pattern."
     return None
 
 
-PLUGIN = SinkPlugin(name="file", options=OPTIONS, guarantee="exactly once", open=open_sink, validate=validate)
+def fits(spec: SinkSpec, columns: tuple[str, ...]) -> None:
+    """MP601 if the rows cannot be divided by the columns of 'partition.by'."""
+    wrong = wrong_partition(spec.values["partition.by"] or (), columns)
+    if wrong is not None:
+        raise SinkError("MP601", wrong, hint=f"Columns: {', '.join(columns)}.")
+
+
+PLUGIN = SinkPlugin(
+    name="file", options=OPTIONS, guarantee="exactly once", open=open_sink, validate=validate, fits=fits
+)
+
+
+def write_rows(rows: pa.Table, folder: Path, format_: str, part: int = 0) -> tuple[int, list[Path]]:
+    """Write rows to a new folder; returns their number and the file, if there is one."""
+    if not rows.num_rows:
+        return 0, []
+    folder.mkdir(parents=True, exist_ok=bool(part))
+    file = folder / f"part-{part:05d}.{format_}"
+    if format_ == "parquet":
+        # Imported here, because it is slow and most sinks write text.
+        import pyarrow.parquet as pq
+
+        pq.write_table(rows, file)
+    else:
+        with file.open("wb") as data:
+            data.writelines(csv_blocks(rows) if format_ == "csv" else json_blocks(rows))
+    return rows.num_rows, [file]

@@ -1,7 +1,7 @@
-"""Kafka as a sink: each row of a result becomes a message.
+"""The Kafka sink: each row of a result becomes a message.
 
-Guarantee: at least once. Messages go out before the commit; after a crash the batch goes out again with the same
-headers `millpond.flow`, `millpond.batch` and `millpond.row`, so that a reader can drop what it has seen.
+Guarantee: at least once. Messages are sent before the commit; after a crash the batch is sent again with the same
+headers `millpond.app`, `millpond.flow`, `millpond.batch` and `millpond.row`, by which a reader can remove duplicates.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
 from millpond.errors import MillpondError, Problem, SinkError, SourceError
 from millpond.kafka.address import Address, address_of, client_properties, said_by
@@ -19,11 +21,9 @@ from millpond.kafka.client import connected
 from millpond.kafka.failures import failure, missing, sort_of
 from millpond.kafka.options import AVRO, BROKERS, CREATION, DELIMITER, FORMAT, KEY_FORMAT, PASSED_ON, not_passed_on
 from millpond.options import DURATION, NAMES, SIZE, Beside, Option, choice
-from millpond.sinks.prepared import messages_of
-from millpond.sinks.shaping import parts_of
+from millpond.sinks.message_parts import messages_of, parts_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from millpond.sinks.messages import Shape
@@ -32,17 +32,17 @@ OPTIONS = (
     FORMAT,
     Option("key", NAMES, None, "The column(s) that become the message key."),
     replace(KEY_FORMAT, only_with=(Beside("key"),)),
-    Option("headers", NAMES, None, "The column(s) that become headers of the message."),
+    Option("headers", NAMES, None, "The column(s) that become message headers."),
     DELIMITER,
     *AVRO,
-    Option("acks", choice("all", "1", "0"), "all", "How many brokers must have a message before it counts as sent."),
-    Option("linger", DURATION, "20ms", "How long a message waits for others to go with it."),
-    Option("batch.size", SIZE, "256KiB", "The bytes that go to a partition together."),
+    Option("acks", choice("all", "1", "0"), "all", "How many replicas must confirm a message."),
+    Option("linger", DURATION, "20ms", "How long a message waits for others, to be sent together."),
+    Option("batch.size", SIZE, "256KiB", "The maximal size of messages that are sent to a partition together."),
     *CREATION,
     BROKERS,
     PASSED_ON,
 )
-# How long the producer looks for a topic before it gives up; its own minute is long for a misspelt name.
+# How long the producer waits for a missing topic; its default of a minute is long for a misspelled name.
 BLOCK_MS = 30_000
 
 
@@ -59,11 +59,11 @@ class KafkaSink:
     takes_arrow, marks_rows = False, True
 
     def require(self, spark: Callable[[], SparkSession]) -> None:
-        """Once: see that the topic is there, or make it where that is asked; brokers that make it themselves may."""
+        """Check once that the topic exists, or create it if that is enabled here or in the brokers."""
         if self._checked:
             return
         values, topic = self._spec.values, self._address.topics[0]
-        with self._told_as_ours(), connected(spark(), self._address, values) as client:
+        with self._translated(), connected(spark(), self._address, values) as client:
             if not client.topics() and values["topic.create.if.missing"]:
                 client.create(topic, values["topic.partitions"], values["topic.replication"])
             elif not client.topics() and not client.makes_topics():
@@ -73,18 +73,20 @@ class KafkaSink:
     def prepare(self, rows: pa.Table) -> pa.Table:
         return messages_of(rows, self._spec.values)
 
-    def stage(self, rows: DataFrame, mark: Mark) -> dict[str, Any] | None:
+    def stage(self, rows: pa.Table | DataFrame, mark: Mark) -> dict[str, Any] | None:
         from millpond.sinks.messages import Shape, send
 
+        assert not isinstance(rows, pa.Table), "this sink takes no Arrow"
+
         self._shape = self._shape or Shape(self._spec, self._address.topics[0])
-        # A statement without a stream has no other start.
+        # For a one-shot statement, `require` was not called before.
         self.require(lambda: rows.sparkSession)
-        with self._told_as_ours():
+        with self._translated():
             count = send(rows, self._shape, mark, producer_options(self._address, self._spec.values))
         return {"rows": count} if count else None
 
     @contextmanager
-    def _told_as_ours(self) -> Iterator[None]:
+    def _translated(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
@@ -94,15 +96,15 @@ class KafkaSink:
             raise refused from error
 
     def _refused(self, error: Exception) -> SinkError | None:
-        """What Kafka refused as ours; None for what the query did wrong."""
-        told = self._told(error)
-        if told is None:
+        """The error of Kafka as a SinkError; None for an error of the query."""
+        problem = self._problem(error)
+        if problem is None:
             return None
-        code = "MP602" if told.code == "MP506" else "MP601"
-        return SinkError(code, f"{self._spec.shown} cannot be written. {told.message}", hint=told.hint)
+        code = "MP602" if problem.code == "MP506" else "MP601"
+        return SinkError(code, f"{self._spec.shown} cannot be written. {problem.message}", hint=problem.hint)
 
-    def _told(self, error: Exception) -> Problem | None:
-        """What Kafka's client means, whether it was asked by us or by Spark."""
+    def _problem(self, error: Exception) -> Problem | None:
+        """The meaning of an error of Kafka's client, whether it was called by us or by Spark."""
         if isinstance(error, SourceError):
             return error.problems[0]
         text = str(error)
@@ -117,14 +119,14 @@ class KafkaSink:
         self._rows += staged["rows"]
 
     def discard(self) -> None:
-        """Nothing is staged: what went out is out."""
+        """Nothing to do: sent messages cannot be withdrawn."""
 
     def rows_written(self) -> int:
         return self._rows
 
 
 def producer_options(address: Address, values: Mapping[str, Any]) -> dict[str, str]:
-    """What Spark's writer is told; the `kafka.*` options win."""
+    """The options of Spark's writer; `kafka.*` options take precedence."""
     tuned = {
         "acks": values["acks"],
         "linger.ms": str(values["linger"] // 1000),
@@ -140,12 +142,12 @@ def open_sink(spec: SinkSpec) -> Sink:
 
 
 def validate(spec: SinkSpec) -> str | None:
-    """What is wrong with a URI, as a sentence."""
+    """The error of a URI as a sentence, or None."""
     address = address_of(spec.uri, spec.values)
     if not address.topics:
-        return "A Kafka URI names a topic, such as kafka://localhost:9092/enriched."
+        return "A Kafka URI must have a topic, such as kafka://localhost:9092/enriched."
     if len(address.topics) > 1 or address.pattern is not None:
-        return "A Kafka sink is one topic; a list or a pattern names several."
+        return "A Kafka sink is one topic, not a list or a pattern."
     return (
         not_passed_on(spec.values)
         or wrong_schema(spec.values, "format", VALUE, written=True)

@@ -1,4 +1,4 @@
-"""Rows as Kafka messages: key, value and headers made by Spark, sent by its connector in one job."""
+"""Sends rows as Kafka messages: Spark builds key, value and headers, and its connector sends them in one job."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from pyspark.sql.types import BinaryType, StructType
 from millpond.contracts.sink import BATCH, ROW, Mark, SinkSpec
 from millpond.kafka import avro
 from millpond.kafka.avro import Encoder
-from millpond.kafka.counting import counted
+from millpond.observations import counted
 from millpond.sinks.avro import encoded, key_schema, record_schema
-from millpond.sinks.prepared import KEY, VALUE
-from millpond.sinks.shaping import Parts, parts_of
-from millpond.sinks.writing import as_text, json_options, quoted
+from millpond.sinks.file_writers import as_text, json_options, quoted
+from millpond.sinks.message_parts import KEY, VALUE, Parts, parts_of
 
 
 @dataclass
 class Shape:
-    """How the rows of one sink become messages. Avro schemas are registered once for each shape of rows."""
+    """How the rows of a sink are converted to messages. Avro schemas are registered once for each set of columns."""
 
     spec: SinkSpec
     topic: str
@@ -35,24 +34,24 @@ class Shape:
 
 
 def send(rows: DataFrame, shape: Shape, mark: Mark, producer: dict[str, str]) -> int:
-    """Send every row; returns how many there were."""
+    """Send every row; returns their number."""
     schema, observed = rows.schema, Observation()
     if rows.columns[:2] == [KEY, VALUE]:
         parts, key, value = Parts([], [], []), F.col(KEY), F.col(VALUE)
     else:
         parts = parts_of(shape.spec.values, [name for name in rows.columns if name not in (ROW, BATCH)])
         key, value = key_and_value(schema, shape, parts)
-    headers = _headers(parts.headers, schema, mark)
+    headers = _headers(parts.headers, schema, mark, shape.spec.writer)
     messages = rows.select(key.alias("key"), value.alias("value"), headers.alias("headers"))
     messages = messages.observe(observed, F.count(F.lit(1)).alias("rows"))
-    # By default Spark writes to Kafka in an old way, in which nothing is counted.
+    # By default Spark uses its older writer for Kafka, in which observations are not counted.
     rows.sparkSession.conf.set("spark.sql.sources.useV1SourceList", "avro,csv,json,orc,parquet,text")
     messages.write.mode("append").format("kafka").options(**producer, includeHeaders="true").save()
     return counted(observed, "rows")[0]
 
 
 def key_and_value(schema: StructType, shape: Shape, parts: Parts) -> tuple[Column, Column]:
-    """What a message has of a row."""
+    """The key and the value of the message of a row."""
     return _key(parts.key, schema, shape), _value(parts.value, schema, shape)
 
 
@@ -93,11 +92,11 @@ def _bytes(name: str, schema: StructType) -> Column:
     return as_text(column, schema[name].dataType, "csv").cast("string").cast("binary")
 
 
-def _headers(names: list[str], schema: StructType, mark: Mark) -> Column:
-    """The user's headers, then the marks by which a reader tells a message that was sent twice."""
+def _headers(names: list[str], schema: StructType, mark: Mark, writer: str) -> Column:
+    """The user's headers, then the marks by which a reader recognizes a message that was sent twice."""
     row = F.concat(F.lit(f"{mark.statement}-".encode()), F.col(ROW).cast("binary"))
     batch = F.col(BATCH) if BATCH in schema.names else F.lit(str(mark.batch))
-    marks = {"millpond.flow": F.lit(mark.flow), "millpond.batch": batch, "millpond.row": row}
+    marks = {"app": F.lit(writer), "flow": F.lit(mark.flow), "batch": batch, "row": row}
     own = [F.struct(F.lit(n).alias("key"), _bytes(n, schema).alias("value")) for n in names]
-    ours = [F.struct(F.lit(n).alias("key"), v.cast("binary").alias("value")) for n, v in marks.items()]
+    ours = [F.struct(F.lit(f"millpond.{n}").alias("key"), v.cast("binary").alias("value")) for n, v in marks.items()]
     return F.array(*own, *ours)

@@ -1,6 +1,6 @@
-"""The terminal as a sink: rows of a bare SELECT, as JSON lines or as aligned columns.
+"""The terminal sink: prints rows of a bare SELECT, as JSON lines or as aligned columns.
 
-Guarantee: at least once. Rows are printed before the commit, and again when a crash makes the batch run again.
+Guarantee: at least once. Rows are printed before the commit, and again if the batch is repeated after a crash.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from millpond.rendering import json_lines, text_lines
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Statements print from threads of their own; the lines of one result stay together.
+# Statements print from several threads; the lines of one result stay together.
 _PRINTING = threading.Lock()
 
 
@@ -33,7 +33,7 @@ class TerminalSink:
     takes_arrow, marks_rows = True, False
 
     def require(self, spark: Callable[[], SparkSession]) -> None:
-        """What prints needs nothing."""
+        """Nothing to check."""
 
     def prepare(self, rows: pa.Table) -> pa.Table:
         return rows
@@ -53,7 +53,7 @@ class TerminalSink:
                 self._output.flush()
         except OSError as error:
             message = f"The rows cannot be printed: {error.strerror or error}."
-            raise SinkError("MP601", message, hint="Keep the reader of the output open.") from error
+            raise SinkError("MP601", message, hint="The reader of standard output must not close it.") from error
 
     def publish(self, staged: dict[str, Any]) -> None:
         """Nothing is staged."""
@@ -65,9 +65,9 @@ class TerminalSink:
         return self._rows
 
 
-def open_sink(spec: SinkSpec, output: TextIO | None = None, json: bool = False) -> Sink:
-    """A sink that prints to `output`, by default standard output."""
-    return TerminalSink(output or sys.stdout, json)
+def open_sink(spec: SinkSpec) -> Sink:
+    """A sink that prints to the output of the spec, by default standard output."""
+    return TerminalSink(spec.output or sys.stdout, spec.prints_json)
 
 
 PLUGIN = SinkPlugin(name="terminal", options=(), guarantee="at least once", open=open_sink)

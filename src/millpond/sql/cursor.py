@@ -1,4 +1,4 @@
-"""A place in the tokens of one statement, and the small steps every part of the parser is made of."""
+"""A position in the tokens of one statement, with the basic steps that every statement parser uses."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from sqlglot.errors import ParseError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from millpond.errors import Place
+from millpond.errors import Place, did_you_mean
 from millpond.redact import MASK, redact
 from millpond.sql.statements import Name
 from millpond.sql.text import SourceText, printable
 from millpond.sql.words import RESERVED, TYPES
-from millpond.suggest import did_you_mean
 
 T = TypeVar("T")
 
@@ -27,7 +26,7 @@ _EXPECTED = re.compile(r"Expect(?:ing|ed) (?P<what>.+?)(?: after .*| but got .*)
 
 
 class Refusal(ParseError):
-    """What is wrong with a statement and at which token; a ParseError, so that sqlglot's trial parsing may catch it."""
+    """A syntax error and its token; a ParseError, so that sqlglot's trial parsing can catch it."""
 
     def __init__(self, code: str, message: str, token: Token, hint: str = "") -> None:
         super().__init__(message)
@@ -43,7 +42,7 @@ class Cursor(SparkParser):
     source: SourceText
 
     def start(self, source: SourceText, tokens: list[Token]) -> None:
-        """Stand before the first of the tokens of one statement."""
+        """Start before the first token of a statement."""
         self.reset()
         self.source = source
         self.sql = source.code
@@ -59,7 +58,7 @@ class Cursor(SparkParser):
 
     @property
     def before(self) -> Token:
-        """The token just taken."""
+        """The last token that was consumed."""
         return self._prev
 
     def remaining(self) -> list[Token]:
@@ -80,7 +79,7 @@ class Cursor(SparkParser):
         return self.source.place(token.start, token.end + 1)
 
     def place_since(self, position: int) -> Place:
-        """The place from the token at `position` to the one just taken."""
+        """The place from the token at `position` to the last one consumed."""
         tokens = self.tokens_since(position)
         return self.source.place(tokens[0].start, tokens[-1].end + 1)
 
@@ -89,23 +88,23 @@ class Cursor(SparkParser):
         return self._match_text_seq(*words, advance=False)
 
     def take(self, *words: str) -> bool:
-        """Step over these words if they come next."""
+        """Consume these words if they come next."""
         return self._match_text_seq(*words)
 
     def expect(self, *words: str) -> None:
-        """Step over these words, or refuse."""
+        """Consume these words, or raise."""
         for word in words:
             if not self.take(word):
                 self.refuse_unexpected(word)
 
     def take_token(self) -> Token:
-        """Step over whatever comes next."""
+        """Consume the next token, whatever it is."""
         token = self._curr
         self._advance()
         return token
 
     def token_ahead(self, ahead: int) -> Token:
-        """The token so many behind the next one; there must be one."""
+        """The token that many after the next one; it must exist."""
         return self._tokens[self._index + ahead]
 
     def sees_kind(self, kind: TokenType, ahead: int = 0) -> bool:
@@ -113,7 +112,7 @@ class Cursor(SparkParser):
         return index < self._tokens_size and self._tokens[index].token_type == kind
 
     def sees_name(self, ahead: int = 0) -> bool:
-        """Whether the token can be a name where nothing else could stand."""
+        """Whether the token can be a name, in a position where only a name is valid."""
         index = self._index + ahead
         if index >= self._tokens_size:
             return False
@@ -124,7 +123,7 @@ class Cursor(SparkParser):
         return bool(is_word) and token.token_type != TokenType.NUMBER and token.text.upper() not in RESERVED
 
     def name(self, what: str) -> Name:
-        """A name, or a refusal that says what it would have named."""
+        """Consume a name; the error names `what` was expected."""
         if not self.sees_name():
             self.refuse_unexpected(what)
         token = self.take_token()
@@ -152,14 +151,14 @@ class Cursor(SparkParser):
         raise Refusal(code, message, token or self.here, hint)
 
     def refuse_unexpected(self, wanted: str, hint: str = "") -> NoReturn:
-        """Say what was expected and what stands there."""
+        """Raise an error with what was expected and what was found."""
         expected = f"'{wanted}'" if wanted.upper() == wanted else wanted
         if self.at_end:
             self.refuse(f"Expected {expected} after {self.shown_token(self.here)}, but the statement ends.", hint=hint)
         self.refuse(f"Expected {expected}, found {self.shown_token(self.here)}.", hint=hint)
 
     def shown_token(self, token: Token) -> str:
-        """A token as a message names it; one that holds a secret is not shown."""
+        """A token as a message shows it; one that contains a secret is masked."""
         text = printable(redact(token.text))
         place = slice(self.source.original(token.start), self.source.original(token.end, at_end=True) + 1)
         if self.source.masked[place] != self.source.text[place]:
@@ -167,7 +166,7 @@ class Cursor(SparkParser):
         return f"the text '{text}'" if token.token_type == TokenType.STRING else f"'{text}'"
 
     def raise_error(self, message: str, token: Token = NOTHING) -> None:
-        """sqlglot's own complaints, in our words: its texts show tokens and class names."""
+        """sqlglot's errors in our words, because its texts show tokens and class names."""
         found = _EXPECTED.match(message)
         if found and found["what"].lower() == "type":
             self.refuse(
@@ -178,10 +177,10 @@ class Cursor(SparkParser):
         if (many := _TOO_MANY.search(message)) is not None:
             self.refuse(f"This call has {many['given']} arguments, but the function takes at most {many['most']}.")
         if token:
-            self.refuse(f"{self.shown_token(token)} cannot stand here.", token=token)
+            self.refuse(f"{self.shown_token(token)} is not allowed here.", token=token)
         if self.at_end:
             self.refuse(f"Something is missing after {self.shown_token(self.here)}: the statement ends too early.")
-        self.refuse(f"Something is missing before {self.shown_token(self.here)}, or it cannot stand here.")
+        self.refuse(f"Something is missing before {self.shown_token(self.here)}, or it is not allowed here.")
 
 
 def _wording(what: str) -> str:

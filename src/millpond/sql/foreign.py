@@ -1,4 +1,4 @@
-"""Words of other systems and what is written here instead: the one table behind such hints."""
+"""Syntax, types, functions and options of other systems, each with the hint that names Millpond's equivalent."""
 
 from __future__ import annotations
 
@@ -10,16 +10,11 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 WINDOWS = "GROUP BY key, TUMBLING(ts, INTERVAL 1 MINUTE); also SLIDING(ts, size, slide) and SESSION(ts, gap)"
 
-_AFTER_A_COLUMN = (
-    "AND|AS|ASC|BETWEEN|CROSS|DESC|ELSE|END|FROM|FULL|GROUP|HAVING|IN|INNER|IS|JOIN|LEFT|LIKE|LIMIT|NOT|NULLS|ON|OR|"
-    "ORDER|RIGHT|RLIKE|THEN|UNION|WHEN|WHERE"
-)
-
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words that a statement here cannot have: `pattern` is over its tokens with one space between, texts as '' and
-    quoted names as ``. `always`: wrong even where it could be read as something else."""
+    """Words that no statement of Millpond has: `pattern` matches the tokens separated by one space, strings as '' and
+    quoted names as ``. `always`: an error even where the words could be parsed as something else."""
 
     pattern: str
     name: str
@@ -29,8 +24,8 @@ class Phrase:
 
 PHRASES = (
     # ksqlDB
-    Phrase(r"EMIT CHANGES", "EMIT CHANGES", "Leave it out: a query over a stream emits by itself."),
-    Phrase(r"EMIT FINAL", "EMIT FINAL", "Leave it out: into a sink a window is emitted once, when it has closed."),
+    Phrase(r"EMIT CHANGES", "EMIT CHANGES", "Leave it out: a query over a stream emits rows as they arrive."),
+    Phrase(r"EMIT FINAL", "EMIT FINAL", "Leave it out: a sink receives each window once, when it is closed."),
     Phrase(
         r"WINDOW (TUMBLING|HOPPING) \( SIZE.*",
         "WINDOW ... (SIZE ...)",
@@ -44,7 +39,7 @@ PHRASES = (
     Phrase(
         r"FROM \S+.* PARTITION BY \S+$",
         "PARTITION BY after FROM",
-        "Messages get their key where they go out: INSERT INTO kafka://topic WITH ('key' = 'column') SELECT ...",
+        "The key is set where messages are written: INSERT INTO kafka://topic WITH ('key' = 'column') SELECT ...",
     ),
     Phrase(
         r"WITHIN (\( )?\d+",
@@ -54,37 +49,30 @@ PHRASES = (
     Phrase(r"^PRINT\b", "PRINT", "Write SELECT * FROM kafka://localhost:9092/topic LIMIT 10;"),
     Phrase(r"^LIST (STREAMS|TABLES|TOPICS|QUERIES)", "LIST", "Write SHOW TABLES, SHOW STREAMS or SHOW FLOWS."),
     Phrase(r"^SHOW (QUERIES|TOPICS|JOBS)", "this SHOW", "Write SHOW FLOWS, SHOW SOURCES or SHOW STREAMS."),
-    Phrase(r"^TERMINATE\b", "TERMINATE", "Take the statement out of the file: the app's file says what runs."),
+    Phrase(r"^TERMINATE\b", "TERMINATE", "Remove the statement from the app's file, and apply the file."),
     Phrase(
         r"^CREATE (OR REPLACE )?(SOURCE |SINK )?CONNECTOR",
         "CREATE CONNECTOR",
-        "Name the place by a URI: CREATE STREAM s FROM kafka://...; CREATE TABLE t AS SELECT * FROM postgresql://...;",
+        "Use a URI instead: CREATE STREAM s FROM kafka://...; CREATE TABLE t AS SELECT * FROM postgresql://...;",
     ),
     # Snowflake, Databricks
-    Phrase(
-        # Not a column of that name.
-        rf"QUALIFY (?!({_AFTER_A_COLUMN})\b)\w.*",
-        "QUALIFY",
-        "Filter a query over a table: SELECT * FROM (SELECT *, ROW_NUMBER() OVER (...) AS n FROM t) WHERE n = 1.",
-        always=True,
-    ),
     # Flink
     Phrase(
         r"(TUMBLE|HOP|CUMULATE|SESSION) \( (TABLE|DATA) .*",
-        "window function in FROM",
+        "a window function in FROM",
         f"Write FROM stream {WINDOWS}.",
         always=True,
     ),
-    Phrase(r"FROM (TUMBLE|HOP) \( \S+ , .*", "window function in FROM", f"Write FROM stream {WINDOWS}.", always=True),
+    Phrase(r"FROM (TUMBLE|HOP) \( \S+ , .*", "a window function in FROM", f"Write FROM stream {WINDOWS}.", always=True),
     Phrase(
         r"FOR SYSTEM_TIME AS OF (\S+ \. )?PROCTIME.*",
-        "join as of PROCTIME()",
+        "a join as of PROCTIME()",
         "Join the table itself: an event sees it as it is when its batch runs.",
         always=True,
     ),
     Phrase(
         r"METADATA (FROM|VIRTUAL|,|\)).*",
-        "METADATA column",
+        "a METADATA column",
         "Read hidden columns by name: _timestamp, _partition, _offset, _key, _headers.",
     ),
     Phrase(r"MATCH_RECOGNIZE", "MATCH_RECOGNIZE", "Keep the last state of each key in a table and join with it."),
@@ -94,7 +82,7 @@ PHRASES = (
         "CREATE MATERIALIZED VIEW",
         "Write CREATE TABLE name AS SELECT ...: it is stored and kept up to date. CREATE VIEW only names a query.",
     ),
-    Phrase(r"^REFRESH\b", "REFRESH", "Leave it out: views follow their tables in the same commit."),
+    Phrase(r"^REFRESH\b", "REFRESH", "Leave it out: views are updated in the same commit as their tables."),
     Phrase(
         r"^CREATE (OR REPLACE )?SOURCE\b",
         "CREATE SOURCE",
@@ -102,7 +90,7 @@ PHRASES = (
     ),
     Phrase(r"^CREATE (OR REPLACE )?SINK\b", "CREATE SINK", "Write INSERT INTO kafka://host:9092/topic SELECT ...;"),
     # PostgreSQL, MySQL, SQLite, SQL Server, Oracle
-    Phrase(r"RETURNING", "RETURNING", "Ask for the rows afterwards with SELECT; app.execute returns their number."),
+    Phrase(r"RETURNING", "RETURNING", "Read the rows afterwards with SELECT; app.execute returns their number."),
     Phrase(r"^REPLACE INTO", "REPLACE INTO", "Write UPSERT INTO table ...: it replaces the row of the same key."),
     Phrase(r"^INSERT OR REPLACE", "INSERT OR REPLACE", "Write UPSERT INTO table ...: it replaces the row of the key."),
     Phrase(r"^INSERT (OR )?IGNORE", "INSERT IGNORE", "Write INSERT INTO table ... ON CONFLICT DO NOTHING."),
@@ -118,30 +106,32 @@ PHRASES = (
     ),
     Phrase(
         r"AUTO_INCREMENT|AUTOINCREMENT|IDENTITY( \( .*)?|GENERATED (ALWAYS|BY DEFAULT) AS.*",
-        "generated column",
-        "Give the value with the row; uuid() is unique, and _partition with _offset says which event a row came from.",
+        "a generated column",
+        "Insert the value with the row: uuid() is unique, and _partition and _offset identify the event of a row.",
     ),
     Phrase(
         r"REFERENCES \S+.*|FOREIGN KEY.*",
         "FOREIGN KEY",
-        "Leave it out; a join with 'on.missing' = 'fail' or 'wait' says what to do with an event without its row.",
+        "Leave it out; in a join, 'on.missing' = 'fail' or 'wait' decides about events without a matching row.",
     ),
     Phrase(
         r"^CREATE UNIQUE INDEX", "CREATE UNIQUE INDEX", "Only the PRIMARY KEY is unique: CREATE INDEX ON t (column);"
     ),
-    Phrase(r"UNIQUE( KEY)?( \(.*)?", "UNIQUE", "Only the PRIMARY KEY is unique; INDEX (column) makes finding fast."),
+    Phrase(r"UNIQUE( KEY)?( \(.*)?", "UNIQUE", "Only the PRIMARY KEY is unique; INDEX (column) makes lookups fast."),
     Phrase(
         r"^CREATE (OR REPLACE )?((GLOBAL |LOCAL )?TEMP(ORARY)?|UNLOGGED|EXTERNAL) (TABLE|VIEW|STREAM)",
-        "table of this kind",
+        "a table of this kind",
         "Write CREATE TABLE; WITH ('durable' = 'false') keeps its rows in memory only.",
     ),
     Phrase(
         r"^ALTER (TABLE|STREAM|VIEW)\b",
         "ALTER",
-        "Change the CREATE statement in the file; the next start says what becomes of the rows.",
+        "Change the CREATE statement in the file; the next start reports what happens to the rows.",
     ),
     Phrase(r"^TRUNCATE\b", "TRUNCATE", "Write DELETE FROM table;"),
-    Phrase(r"^(USE|CREATE DATABASE|CREATE SCHEMA)\b", "database", "An app is one SQL file: names have no schema."),
+    Phrase(
+        r"^(USE|CREATE DATABASE|CREATE SCHEMA)\b", "a database", "An app is one SQL file, and its names have no schema."
+    ),
     Phrase(
         r"^COPY\b",
         "COPY",
@@ -149,15 +139,19 @@ PHRASES = (
     ),
     Phrase(r"^LOAD DATA\b", "LOAD DATA", "Write CREATE TABLE t AS SELECT * FROM 'file://./in.csv';"),
     Phrase(
-        r"^(SAVEPOINT|RELEASE)\b", "SAVEPOINT", "In Python, a statement that fails in a transaction is undone alone."
+        r"^(SAVEPOINT|RELEASE)\b",
+        "SAVEPOINT",
+        "Not needed: in Python, a statement that fails in a transaction is undone alone.",
     ),
-    Phrase(r"^(GRANT|REVOKE)\b", "GRANT", "Access is a matter of the state directory's owner."),
+    Phrase(r"^(GRANT|REVOKE)\b", "GRANT", "Access is controlled by the file permissions of the state directory."),
     Phrase(r"^CALL\b", "CALL", "Write the statements themselves; Python's app.execute runs them."),
     Phrase(r"SELECT TOP \d+", "TOP", "Write LIMIT 5 at the end.", always=True),
     Phrase(r"FETCH (FIRST|NEXT) .*", "FETCH FIRST", "Write LIMIT 5."),
     Phrase(r"LIMIT \d+ , \d+", "LIMIT offset, count", "Write LIMIT 10 OFFSET 5."),
-    Phrase(r"-> >.*|-> ''", "-> and ->>", "Write get_json_object(text, '$.name'), or column.field of a STRUCT."),
-    Phrase(r"!? ?~ \*? ?''", "operator ~", "Write text RLIKE 'pattern'."),
+    Phrase(
+        r"-> >.*|-> ''", "the operator -> or ->>", "Write get_json_object(text, '$.name'), or column.field of a STRUCT."
+    ),
+    Phrase(r"!? ?~ \*? ?''", "the operator ~", "Write text RLIKE 'pattern'."),
     Phrase(
         r"TIMESTAMP WITH(OUT)? (LOCAL )?TIME ZONE", "TIMESTAMP WITH TIME ZONE", "Write TIMESTAMP, or TIMESTAMP_NTZ."
     ),
@@ -165,7 +159,7 @@ PHRASES = (
     Phrase(r"CHARACTER VARYING.*", "CHARACTER VARYING", "Write STRING."),
     Phrase(
         r"[-+] \d+ (MILLISECOND|SECOND|MINUTE|HOUR|DAY|WEEK|MONTH|YEAR)S?",
-        "number with a unit",
+        "a number with a unit",
         "Write INTERVAL before it: - INTERVAL 5 MINUTES.",
     ),
 )
@@ -259,26 +253,26 @@ OPTIONS = {
     "value.format": "Write 'format' = 'json' after the URI.",
     "key_format": "Write 'key.format' = 'json' after the URI.",
     "scan.startup.mode": "Write 'auto.offset.reset' = 'earliest' or 'latest' after the URI.",
-    "partitions": "A topic that is made takes its number of partitions from the broker.",
+    "partitions": "The number of partitions of a created topic is set by 'topic.partitions' or by the broker.",
 }
 
 
 def type_hint(word: str) -> str:
-    """What a type of another system is called here; "" for a word that is none."""
+    """The hint for a type name of another system; "" for any other word."""
     found = TYPES.get(word.upper())
-    return f"Here it is called {found}." if found else ""
+    return f"Use {found}." if found else ""
 
 
 def refused_phrase(tokens: Sequence[Token], at: Token | None) -> tuple[Token, str, str] | None:
-    """The words of another system at a token that cannot be read, or anywhere where that is None: the first of them,
-    what to call them and the hint."""
+    """The first words of another system at the token where parsing failed, or anywhere if `at` is None: their first
+    token, their name and the hint."""
     text, starts = _joined(tokens)
     for phrase in PHRASES:
         if at is None and not phrase.always:
             continue
         for found in re.finditer(_whole(phrase.pattern), text, re.IGNORECASE):
             inside = [n for n, start in enumerate(starts) if found.start() <= start < found.end()]
-            # A parser may go on for one more word before it gives up.
+            # The parser may have consumed one more word before it failed.
             near = inside and (at is None or inside[0] <= _number(tokens, at) <= inside[-1] + 1)
             if near:
                 return tokens[inside[0]], phrase.name, phrase.hint
@@ -286,7 +280,7 @@ def refused_phrase(tokens: Sequence[Token], at: Token | None) -> tuple[Token, st
 
 
 def _whole(pattern: str) -> str:
-    """A pattern that begins with a word must begin with the whole of it."""
+    """A pattern that begins with a word must match the whole word."""
     return rf"(?<!\w)(?:{pattern})"
 
 
@@ -295,7 +289,7 @@ def _number(tokens: Sequence[Token], at: Token) -> int:
 
 
 def _joined(tokens: Sequence[Token]) -> tuple[str, list[int]]:
-    """The tokens with spaces between, and where each begins in that."""
+    """The tokens separated by spaces, and the offset of each."""
     texts = {TokenType.STRING: "''", TokenType.IDENTIFIER: "``"}
     starts, parts, length = [], [], 0
     for token in tokens:

@@ -1,4 +1,4 @@
-"""Functions: the calls that become nodes of their own; every other call stays exactly as written."""
+"""Function calls: which become nodes of sqlglot, which stay exactly as written, and which are rejected."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sqlglot.parsers.spark import SparkParser
 
 Builder = Callable[..., Any]
 
-# Where a node of a call keeps the name it was called by, such as NVL for a Coalesce.
+# The argument of a node that stores the name of the call as written, such as NVL for a Coalesce.
 NAME_KEY = "millpond_name"
 
-# Calls that sqlglot reads and writes back unchanged, whatever their arguments. sqlglot knows many more, but turns
-# them into others on the way: listagg(x) gains a comma, percentile_cont becomes approximate, max_by loses an argument.
+# Calls that sqlglot parses and writes back unchanged, for any arguments. It parses many more, but changes them:
+# listagg(x) gains a comma, percentile_cont becomes approximate, max_by loses an argument.
 _FAITHFUL = """
     ABS ACOS ACOSH ADD_MONTHS APPROX_COUNT_DISTINCT ARRAY ARRAY_COMPACT ARRAY_CONTAINS ARRAY_DISTINCT ARRAY_EXCEPT
     ARRAY_INTERSECT ARRAY_JOIN ARRAY_MAX ARRAY_MIN ARRAY_POSITION ASCII ASIN ASINH ATAN ATAN2 ATANH AVG BASE64 BIT_AND
@@ -28,7 +28,7 @@ _FAITHFUL = """
     VAR_POP WEEKOFYEAR YEAR CURRENT_TIMESTAMP
 """
 
-# Calls that are faithful with so many arguments; with others they stay as written.
+# Calls that sqlglot writes back unchanged with these numbers of arguments; with others they stay as written.
 _FAITHFUL_WITH: dict[str, Sequence[int]] = {
     "ANY_VALUE": (1,),
     "COLLECT_LIST": (1,),
@@ -105,9 +105,9 @@ _AGGREGATES = """
 AGGREGATES = frozenset(_AGGREGATES.split())
 
 
-# Functions of Spark that reach outside of the rows they are given: with them whoever may only read tables could run any
+# Functions of Spark that access more than their arguments: with them, a user who may only read tables could run any
 # Java method, end the process, or read files of the machine.
-_JAVA, _FILES, _WORKERS = "it calls a method of Java", "it reads a file of this machine", "it reads the log of Spark"
+_JAVA, _FILES, _WORKERS = "it calls a Java method", "it reads a file of this machine", "it reads Spark's log"
 REFUSED = {
     "JAVA_METHOD": _JAVA,
     "REFLECT": _JAVA,
@@ -116,18 +116,18 @@ REFUSED = {
     "TO_PROTOBUF": _FILES,
     "PYTHON_WORKER_LOGS": _WORKERS,
 }
-REFUSED_HINT = "Only functions that compute with their arguments can be used."
+REFUSED_HINT = "Only functions that compute from their arguments are allowed."
 
 
 def refusal(node: exp.Expr) -> str:
-    """Why a call is refused, as a sentence; empty for any other node."""
+    """Why a call is rejected, as a sentence; empty for any other node."""
     name = function_name(node) if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc) else None
     reason = REFUSED.get(name or "")
-    return f"The function '{(name or '').lower()}' cannot be used: {reason}." if reason else ""
+    return f"The function '{(name or '').lower()}' is not allowed: {reason}." if reason else ""
 
 
 def function_name(node: exp.Expr) -> str | None:
-    """The name of a call in capitals, as it was written; None for what is no call."""
+    """The name of a call as written, in capitals; None for anything else."""
     if isinstance(node, exp.Anonymous):
         return node.name.upper()
     # AND, CASE and CAST are functions to sqlglot.

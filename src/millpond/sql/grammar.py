@@ -1,4 +1,4 @@
-"""The grammar of queries: sqlglot's Spark parser, taught URIs, WITH options, stream windows, hints and paths."""
+"""The grammar of queries: sqlglot's Spark parser, extended by URIs, WITH options, stream windows, hints and paths."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from millpond.errors import SqlError
+from millpond.errors import SqlError, did_you_mean
 from millpond.sql import nodes
 from millpond.sql.functions import FUNCTION_PARSERS, FUNCTIONS, NO_PAREN_FUNCTION_PARSERS
-from millpond.sql.paths import take_path
+from millpond.sql.nodes import take_path
 from millpond.sql.strictness import StrictParser
 from millpond.sql.tokens import HINT_END, URI
 from millpond.sql.with_options import sees_options, take_options
-from millpond.suggest import did_you_mean
 from millpond.units import parse_duration
 
 WINDOW_KINDS = {"TUMBLING": "TUMBLING", "SLIDING": "SLIDING", "HOPPING": "SLIDING", "SESSION": "SESSION"}
@@ -33,12 +32,12 @@ WINDOW_HINTS = {
 
 
 class Grammar(StrictParser):
-    """Queries as sql.md writes them; the hooks are sqlglot's own, so their names are."""
+    """Parser of queries; overrides hooks of sqlglot, hence the method names."""
 
     FUNCTIONS = FUNCTIONS
     FUNCTION_PARSERS = FUNCTION_PARSERS
     NO_PAREN_FUNCTION_PARSERS = NO_PAREN_FUNCTION_PARSERS
-    # `a JOIN b` stays as it was written; sqlglot would add ON TRUE.
+    # `a JOIN b` stays as written; sqlglot would add ON TRUE.
     ADD_JOIN_ON_TRUE = False
     STRING_ALIASES = False
 
@@ -57,7 +56,7 @@ class Grammar(StrictParser):
             return found
         if found is None:
             self.refuse_unexpected("a query")
-        return self.refuse("A query must stand here.", token=start)
+        return self.refuse("Expected a query.", token=start)
 
     def condition(self) -> exp.Expression:
         """One expression."""
@@ -111,13 +110,13 @@ class Grammar(StrictParser):
             self.refuse(error.problems[0].message, token=tokens[0], code=error.code, hint=error.hint)
 
     def _spelled(self, tokens: list[Token]) -> str:
-        """What the tokens spell; the code is read, since `30s` is a SMALLINT to the tokenizer."""
+        """The tokens as written: the code itself, because the tokenizer reads `30s` as a SMALLINT."""
         if tokens[0].token_type == TokenType.STRING:
             return " ".join(token.text for token in tokens)
         return self.source.code[tokens[0].start : tokens[-1].end + 1]
 
     def any_operand(self) -> exp.Expr:
-        """What ANY is before: a subquery to compare with, patterns of LIKE, or the argument of the aggregate ANY(x)."""
+        """The operand of ANY: a subquery to compare with, patterns of LIKE, or the argument of the aggregate ANY(x)."""
         token, before = self._prev, self._tokens[self._index - 2] if self._index > 1 else None
         operand = self._parse_bitwise()
         if isinstance(operand, exp.Subquery) and isinstance(operand.this, exp.Values):
@@ -134,13 +133,14 @@ class Grammar(StrictParser):
         return found
 
     def _parse_types(self, check_func: bool = False, *args: Any, **kwargs: Any) -> exp.Expr | None:
-        # Where an expression may stand, ARRAY(NULL, x) and STRUCT(date, x) are calls: types have their parts in <>.
+        # In an expression, ARRAY(NULL, x) and STRUCT(date, x) are calls: types have their parts in <>.
         if check_func and any(self.sees(word, "(") for word in ("ARRAY", "MAP", "STRUCT")):
             return None
         return super()._parse_types(check_func, *args, **kwargs)
 
     def _parse_statement(self) -> exp.Expr | None:
-        # sqlglot comes here for what follows WITH x AS (...), and for what stands in its brackets: only queries may.
+        # sqlglot calls this for what follows WITH x AS (...) and for what is inside its brackets: only queries are
+        # allowed.
         return self.query()
 
     def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
@@ -160,7 +160,9 @@ class Grammar(StrictParser):
         if not sees_options(self):
             return
         if table.args.get("mp_options"):
-            self.refuse("A relation takes one WITH (...), this is the second.", hint="Put all options into one WITH.")
+            self.refuse(
+                "A relation has only one WITH (...), but this is the second.", hint="Put all options into one WITH."
+            )
         table.set("mp_options", take_options(self))
 
     def _parse_outside_relation(self) -> exp.Table | None:
@@ -173,7 +175,11 @@ class Grammar(StrictParser):
             self._advance(2)
             topic = self.take_token()
             if topic.token_type != TokenType.STRING:
-                self.refuse("kafka_topic takes a topic's name in quotes.", token=topic, hint="kafka_topic('orders')")
+                self.refuse(
+                    "The argument of kafka_topic must be the name of a topic in quotes.",
+                    token=topic,
+                    hint="kafka_topic('orders')",
+                )
             self.expect(")")
             return self._uri_table(f"kafka://{topic.text}", topic)
         if self.sees("CHANGES", "("):
@@ -190,7 +196,7 @@ class Grammar(StrictParser):
         return exp.Table(this=nodes.Uri(this=text).update_positions(token)).update_positions(token)
 
     def _parse_table_hints(self) -> list[exp.Expr] | None:
-        # WITH (...) after a table holds options here, never T-SQL's hints.
+        # WITH (...) after a table contains options, never T-SQL's hints.
         return None
 
     def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
@@ -239,7 +245,7 @@ class Grammar(StrictParser):
             return "mp_window", self._stream_window(with_column=False)
         if self.sees_kind(TokenType.L_PAREN, ahead=2):
             self._advance()
-            hint = did_you_mean(self.here.text.upper(), WINDOW_KINDS) or f"There are {', '.join(WINDOW_KINDS)}."
+            hint = did_you_mean(self.here.text.upper(), WINDOW_KINDS) or f"Use {', '.join(WINDOW_KINDS)}."
             self.refuse(f"There is no window {self.shown_token(self.here)}.", hint=hint)
         return "windows", self._parse_window_clause()
 
@@ -279,7 +285,9 @@ class Grammar(StrictParser):
         token = self.here
         length_us = self.duration(WINDOW_HINTS[kind])
         if not length_us:
-            self.refuse("A window of no length holds nothing.", token=token, code="MP106", hint=WINDOW_HINTS[kind])
+            self.refuse(
+                "The length of a window must be longer than zero.", token=token, code="MP106", hint=WINDOW_HINTS[kind]
+            )
         return length_us
 
     def _parse_column(self) -> exp.Expr | None:
@@ -287,7 +295,9 @@ class Grammar(StrictParser):
 
     def _parse_value(self, values: bool = True) -> exp.Tuple | None:
         if not values:
-            self.refuse("There is no DISTINCT ON.", hint="Write GROUP BY with first(...), or row_number() OVER (...).")
+            self.refuse(
+                "DISTINCT ON is not supported.", hint="Write GROUP BY with first(...), or row_number() OVER (...)."
+            )
         # VALUES 1, 2 AS t(x): what follows AS names the table, not the last value.
         if values and not self.sees_kind(TokenType.L_PAREN):
             return exp.Tuple(expressions=[self.condition()])
@@ -303,15 +313,15 @@ class Grammar(StrictParser):
         return cast
 
     def _refuse_precision(self, to: Any) -> None:
-        """Spark has no cast to TIMESTAMP(3); leaving the 3 out would keep digits that the user means to cut."""
+        """Spark has no cast to TIMESTAMP(3), and ignoring the 3 would keep digits that the user wants to remove."""
         if isinstance(to, exp.DataType) and to.is_type(*exp.DataType.TEMPORAL_TYPES) and to.expressions:
             digits = to.expressions[0].name
-            hint = "Write date_trunc('MILLISECOND', ...) to cut them, or TIMESTAMP."
-            message = f"A cast to TIMESTAMP({digits}) would cut digits, which Spark's casts do not."
+            hint = "Write date_trunc('MILLISECOND', ...) to remove them, or TIMESTAMP."
+            message = f"A cast to TIMESTAMP({digits}) is not supported: Spark's casts do not remove digits."
             self.refuse(message, token=self._prev, code="MP108", hint=hint)
 
     def _parse_as_command(self, start: Token) -> exp.Command:
-        self.refuse(f"{self.shown_token(start)} cannot stand here.", token=start)
+        self.refuse(f"{self.shown_token(start)} is not allowed here.", token=start)
 
     def _parse_table_alias(self, alias_tokens: Collection[TokenType] | None = None) -> exp.TableAlias | None:
         if sees_options(self):

@@ -1,4 +1,4 @@
-"""String literals by Spark's rules: what the characters between the quotes stand for, and how to write them back."""
+"""String literals by Spark's rules: decoding the characters between the quotes, and encoding a value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WRITTEN = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0
 
 
 def decode(inner: str, quote: str) -> str:
-    """The value of what stands between two quotes: backslash escapes, and a doubled quote for one."""
+    """The value of the text between two quotes: backslash escapes, and a doubled quote for one."""
     if "\\" not in inner:
         return inner.replace(quote * 2, quote)
     parts, last = [], 0

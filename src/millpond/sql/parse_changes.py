@@ -1,4 +1,4 @@
-"""Statements that change tables: INSERT, UPSERT, UPDATE, DELETE and DROP."""
+"""Statements that change tables: INSERT, UPSERT, UPDATE, DELETE, MERGE and DROP."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from millpond.sql.statements import (
     Delete,
     Drop,
     Insert,
+    Merge,
     Name,
     SourceRef,
     Statement,
     Update,
     Upsert,
+    When,
+    WhenClause,
 )
 from millpond.sql.with_options import take_options
 
@@ -31,7 +34,7 @@ def parse_insert(grammar: Grammar, common: dict[str, Any]) -> Statement:
     grammar.expect("INSERT")
     if grammar.sees("OVERWRITE"):
         hint = "Write INSERT INTO; DELETE FROM empties a table first."
-        grammar.refuse("There is no INSERT OVERWRITE.", hint=hint)
+        grammar.refuse("INSERT OVERWRITE is not supported.", hint=hint)
     grammar.expect("INTO")
     target = take_source(grammar, "a URI") if sees_uri(grammar) else _table(grammar)
     content = _content(grammar)
@@ -46,7 +49,7 @@ def _conflict(grammar: Grammar, target: Name | SourceRef) -> Conflict | None:
         return None
     place = grammar.place_since(start)
     if isinstance(target, SourceRef):
-        message = "ON CONFLICT belongs to tables: a sink has no rows to compare with."
+        message = "ON CONFLICT is only for tables: a sink has no rows to compare with."
         grammar.refuse(message, token=grammar.before, code="MP215", hint="Leave it out, or insert into a table.")
     columns = grammar.names("a column's name") if grammar.sees("(") else ()
     grammar.expect("DO")
@@ -66,7 +69,10 @@ def parse_upsert(grammar: Grammar, common: dict[str, Any]) -> Statement:
     target = _table(grammar)
     content = _content(grammar)
     if grammar.sees("ON", "CONFLICT"):
-        grammar.refuse("UPSERT has no ON CONFLICT: it replaces the row.", hint="Write INSERT INTO ... ON CONFLICT ...")
+        grammar.refuse(
+            "ON CONFLICT is not allowed in UPSERT, which always replaces the row.",
+            hint="Write INSERT INTO ... ON CONFLICT ...",
+        )
     on = grammar.condition() if grammar.take("ON") else None
     return Upsert(**common, target=target, **content, on=on, options=take_options(grammar))
 
@@ -136,7 +142,7 @@ def _row(grammar: Grammar) -> tuple[exp.Expression, ...]:
 
 
 def take_alias(grammar: Grammar, before: tuple[str, ...]) -> Name | None:
-    """[AS] alias, unless one of the words comes that follow."""
+    """[AS] alias, unless one of the words of `before` comes next."""
     if grammar.take("AS"):
         return grammar.name("an alias")
     if grammar.at_end or any(grammar.sees(word) for word in before) or not grammar.sees_name():
@@ -166,3 +172,77 @@ def _relations(grammar: Grammar) -> exp.Select:
 def where_clause(grammar: Grammar) -> exp.Expression | None:
     """[WHERE condition]"""
     return grammar.condition() if grammar.take("WHERE") else None
+
+
+NEEDS_WHEN = "WHEN MATCHED THEN UPDATE SET ..., WHEN NOT MATCHED THEN INSERT (...) VALUES (...)."
+
+
+def parse_merge(grammar: Grammar, common: dict[str, Any]) -> Statement:
+    """MERGE INTO table [alias] USING relation ON condition WHEN ..."""
+    grammar.expect("MERGE", "INTO")
+    table = grammar.name("a table's name")
+    alias = take_alias(grammar, before=("USING",))
+    grammar.expect("USING")
+    source = exp.Select(expressions=[exp.Star()], from_=exp.From(this=grammar.relation()))
+    if not grammar.take("ON"):
+        grammar.refuse_unexpected(
+            "ON", "USING accepts one relation; write a join as a query in brackets: USING (SELECT ...) AS q."
+        )
+    on = grammar.condition()
+    clauses: list[WhenClause] = []
+    while grammar.sees("WHEN"):
+        clauses.append(_clause(grammar, table, alias))
+    if not clauses:
+        grammar.refuse_unexpected("WHEN", NEEDS_WHEN)
+    return Merge(
+        **common, table=table, alias=alias, source=source, on=on, clauses=tuple(clauses), options=take_options(grammar)
+    )
+
+
+def _clause(grammar: Grammar, table: Name, alias: Name | None) -> WhenClause:
+    start = grammar.position
+    when = _when(grammar)
+    made: dict[str, Any] = {"when": when, "place": grammar.place_since(start)}
+    made["condition"] = grammar.condition() if grammar.take("AND") else None
+    grammar.expect("THEN")
+    if when is When.NOT_MATCHED:
+        if not grammar.take("INSERT"):
+            hint = "A source row without a matching row in the table can only be inserted."
+            grammar.refuse_unexpected("INSERT", hint)
+        return WhenClause(**made, **_insert(grammar))
+    if grammar.take("DELETE"):
+        return WhenClause(**made, deletes=True)
+    if not grammar.take("UPDATE", "SET"):
+        grammar.refuse_unexpected("UPDATE SET or DELETE", "Only WHEN NOT MATCHED can have INSERT.")
+    return WhenClause(**made, **_update(grammar, table, alias))
+
+
+def _when(grammar: Grammar) -> When:
+    grammar.expect("WHEN")
+    if grammar.take("MATCHED"):
+        return When.MATCHED
+    if not grammar.take("NOT", "MATCHED"):
+        grammar.refuse_unexpected("MATCHED or NOT MATCHED")
+    if grammar.take("BY", "SOURCE"):
+        return When.BY_SOURCE
+    grammar.take("BY", "TARGET")
+    return When.NOT_MATCHED
+
+
+def _update(grammar: Grammar, table: Name, alias: Name | None) -> dict[str, Any]:
+    if grammar.sees("*"):
+        return {"star": _star(grammar)}
+    found: tuple[Assignment, ...] = grammar.listed(lambda: assignment(grammar, table, alias))
+    return {"assignments": found}
+
+
+def _insert(grammar: Grammar) -> dict[str, Any]:
+    if grammar.sees("*"):
+        return {"star": _star(grammar)}
+    columns = grammar.names("a column's name") if grammar.sees("(") else None
+    grammar.expect("VALUES")
+    return {"columns": columns, "values": grammar.in_brackets(grammar.value)}
+
+
+def _star(grammar: Grammar) -> exp.Star:
+    return exp.Star().update_positions(grammar.take_token())

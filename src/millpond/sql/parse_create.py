@@ -1,4 +1,4 @@
-"""CREATE STREAM, CREATE TABLE, CREATE VIEW and CREATE INDEX."""
+"""Parsers of CREATE STREAM, CREATE TABLE, CREATE VIEW and CREATE INDEX."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from millpond.sql.with_options import take_options
 
 @dataclass
 class _Body:
-    """What stands between the brackets of a CREATE, as it is found."""
+    """The elements between the brackets of a CREATE, collected while they are parsed."""
 
     columns: list[ColumnDef] = field(default_factory=list)
     key: tuple[Name, ...] = ()
@@ -63,8 +63,8 @@ def _create_stream(grammar: Grammar, common: dict[str, Any]) -> CreateStream:
     made: dict[str, Any] = {**common, "if_not_exists": exists, "name": name, "watermark": body.watermark}
     if grammar.take("AS"):
         if columns:
-            hint = "Leave the columns out: the query names them."
-            grammar.refuse("A stream made AS a query declares no columns.", hint=hint)
+            hint = "Remove the column list: the query defines the columns."
+            grammar.refuse("CREATE STREAM ... AS must not declare columns.", hint=hint)
         return CreateStream(**made, query=grammar.query(), options=take_options(grammar))
     if not grammar.take("FROM"):
         grammar.refuse_unexpected("FROM" if columns else "FROM or AS", "CREATE STREAM name FROM kafka://topic")
@@ -82,8 +82,8 @@ def _create_table(grammar: Grammar, common: dict[str, Any]) -> CreateTable:
     made["indexes"], made["checks"] = tuple(body.indexes), tuple(body.checks)
     if grammar.take("AS"):
         if body.columns:
-            hint = "Leave the columns out: the query names them, and CAST sets their types."
-            grammar.refuse("A table made AS a query declares no columns.", hint=hint)
+            hint = "Remove the column list: the query defines the columns, and CAST sets their types."
+            grammar.refuse("CREATE TABLE ... AS must not declare columns.", hint=hint)
         return CreateTable(**made, query=grammar.query(), options=take_options(grammar))
     if not body.columns:
         grammar.refuse_unexpected("( or AS", "CREATE TABLE name (column TYPE, ...) or CREATE TABLE name AS SELECT ...")
@@ -94,7 +94,7 @@ def _create_view(grammar: Grammar, common: dict[str, Any]) -> CreateView:
     exists = _if_not_exists(grammar)
     name = grammar.name("a view's name")
     if grammar.sees("("):
-        grammar.refuse("A view declares no columns.", hint="Leave the columns out: the query names them.")
+        grammar.refuse("CREATE VIEW must not declare columns.", hint="Remove the column list.")
     grammar.expect("AS")
     return CreateView(**common, if_not_exists=exists, name=name, query=grammar.query(), options=take_options(grammar))
 
@@ -112,7 +112,9 @@ def _body(grammar: Grammar, kind: str) -> _Body:
     body = _Body()
     grammar.in_brackets(lambda: _element(grammar, body, kind))
     if not body.columns:
-        grammar.refuse(f"This {kind} declares no columns.", hint="Declare at least one, or leave the brackets out.")
+        grammar.refuse(
+            f"The column list of this {kind} is empty.", hint="Declare at least one column, or remove the brackets."
+        )
     return body
 
 
@@ -135,15 +137,15 @@ def _element(grammar: Grammar, body: _Body, kind: str) -> None:
 
 def _only_in_a_table(grammar: Grammar, kind: str, what: str) -> None:
     if kind != "table":
-        hint = "A stream keeps no rows; CREATE TABLE name PRIMARY KEY (...) AS SELECT * FROM stream does."
-        grammar.refuse(f"{what} belongs to tables.", hint=hint)
+        hint = "A stream stores no rows; use CREATE TABLE name PRIMARY KEY (...) AS SELECT * FROM stream."
+        grammar.refuse(f"{what} is only for tables.", hint=hint)
 
 
 def _set_key(grammar: Grammar, body: _Body, column: Name | None) -> None:
-    """PRIMARY KEY behind a column, or PRIMARY KEY (a, b) on its own."""
+    """PRIMARY KEY after a column, or PRIMARY KEY (a, b) as an element of its own."""
     if body.key:
-        hint = "Name all its columns in one: PRIMARY KEY (a, b)."
-        grammar.refuse("A table has one PRIMARY KEY, this is the second.", code="MP208", hint=hint)
+        hint = "List all columns of the key in one: PRIMARY KEY (a, b)."
+        grammar.refuse("A table has only one PRIMARY KEY, but this is the second.", code="MP208", hint=hint)
     grammar.expect("PRIMARY KEY")
     body.key = (column,) if column else grammar.names("a column's name")
 
@@ -202,16 +204,16 @@ def _take_watermark(grammar: Grammar, body: _Body, kind: str) -> None:
     """WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS; AS ts alone allows no delay."""
     start = grammar.position
     if kind != "stream":
-        grammar.refuse("WATERMARK belongs to streams.", hint="Declare it in CREATE STREAM.")
+        grammar.refuse("WATERMARK is only for streams.", hint="Declare it in CREATE STREAM.")
     if body.watermark:
-        grammar.refuse("A stream has one WATERMARK, this is the second.")
+        grammar.refuse("A stream has only one WATERMARK, but this is the second.")
     grammar.expect("WATERMARK", "FOR")
     column = grammar.name("a column's name")
     grammar.expect("AS")
     again = grammar.here
     hint = f"Write WATERMARK FOR {column} AS {column} - INTERVAL 5 SECONDS."
     if grammar.name("the same column").key != column.key:
-        grammar.refuse(f"A watermark for '{column}' starts from '{column}'.", token=again, hint=hint)
+        grammar.refuse(f"The watermark for '{column}' must be computed from '{column}'.", token=again, hint=hint)
     delay_us = 0
     if grammar.take("-"):
         delay_us = grammar.duration(hint)

@@ -1,4 +1,4 @@
-"""Statements that ask, set, or bracket others: SELECT, SHOW, DESCRIBE, EXPLAIN, SET, BEGIN, COMMIT, ROLLBACK."""
+"""Parsers of the other statements: SELECT, SHOW, DESCRIBE, EXPLAIN, SET, BEGIN, COMMIT and ROLLBACK."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
 
+from millpond.errors import did_you_mean
 from millpond.sql.grammar import Grammar
 from millpond.sql.statements import Begin, Commit, Describe, Name, Rollback, Select, SetOption, Show, Statement
 from millpond.sql.tokens import URI
 from millpond.sql.with_options import take_options
-from millpond.suggest import did_you_mean
 
-SHOWN = ("TABLES", "STREAMS", "FLOWS", "VIEWS", "SOURCES", "CONNECTORS", "OPTIONS")
+SHOWN = ("TABLES", "STREAMS", "FLOWS", "STATEMENTS", "VIEWS", "SOURCES", "CONNECTORS", "OPTIONS")
 
 
 def parse_select(grammar: Grammar, common: dict[str, Any]) -> Statement:
@@ -53,12 +53,12 @@ def _transaction_word(grammar: Grammar) -> None:
 
 
 def parse_show(grammar: Grammar, common: dict[str, Any]) -> Statement:
-    """SHOW TABLES | STREAMS | FLOWS | VIEWS | SOURCES | CONNECTORS | OPTIONS FOR subject"""
+    """SHOW TABLES | STREAMS | FLOWS | STATEMENTS | VIEWS | SOURCES | CONNECTORS | OPTIONS FOR subject"""
     grammar.expect("SHOW")
     token = grammar.here
     kind = token.text.upper()
     if grammar.at_end or kind not in SHOWN:
-        hint = did_you_mean(token.text, SHOWN) or f"One of {', '.join(SHOWN)}."
+        hint = did_you_mean(token.text, SHOWN) or f"Use one of {', '.join(SHOWN)}."
         if grammar.at_end:
             grammar.refuse_unexpected("something to show", hint)
         grammar.refuse(f"SHOW {token.text} does not exist.", hint=hint)
@@ -89,7 +89,7 @@ def parse_set(grammar: Grammar, common: dict[str, Any]) -> Statement:
 
 
 def _setting_name(grammar: Grammar) -> str:
-    """Words with dots between; a keyword such as `on` may be one, since no statement has words there."""
+    """Words separated by dots; any keyword such as `on` is allowed, because nothing else can be here."""
     words = [_setting_word(grammar)]
     while grammar.take("."):
         words.append(_setting_word(grammar))
@@ -111,7 +111,7 @@ def _setting_value(grammar: Grammar) -> str:
         return first.text
     while not grammar.at_end:
         if grammar.here.token_type in (TokenType.STRING, TokenType.IDENTIFIER, URI):
-            grammar.refuse(f"{grammar.shown_token(grammar.here)} is left over after the value.", code="MP102")
+            grammar.refuse(f"Unexpected {grammar.shown_token(grammar.here)} after the value.", code="MP102")
         grammar.take_token()
     tokens = grammar.tokens_since(start)
     return grammar.source.code[tokens[0].start : tokens[-1].end + 1]

@@ -1,4 +1,4 @@
-"""Text to statements: a script is cut at its semicolons, and a mistake in one statement hides none in the next."""
+"""Parses a SQL script into statements, one by one, so that an error in one does not hide those in the next."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from millpond.errors import Problem, SqlError
-from millpond.sql.brackets import unbalanced
+from millpond.errors import Problem, SqlError, nearest
 from millpond.sql.cursor import Refusal
 from millpond.sql.dialect import MILLPOND
 from millpond.sql.foreign import refused_phrase
 from millpond.sql.grammar import Grammar
-from millpond.sql.normal import normal_text, without_options
-from millpond.sql.parse_changes import parse_delete, parse_drop, parse_insert, parse_update, parse_upsert
+from millpond.sql.nodes import place_of
+from millpond.sql.parse_changes import parse_delete, parse_drop, parse_insert, parse_merge, parse_update, parse_upsert
 from millpond.sql.parse_create import parse_create
-from millpond.sql.parse_merge import parse_merge
 from millpond.sql.parse_other import (
     parse_begin,
     parse_commit,
@@ -31,13 +29,12 @@ from millpond.sql.parse_other import (
     parse_show,
     parse_start,
 )
-from millpond.sql.places import place_of
 from millpond.sql.statements import Explain, Statement
+from millpond.sql.strictness import unbalanced
 from millpond.sql.text import SourceText
-from millpond.sql.tokens import Lexed, lex
+from millpond.sql.tokens import URI, Lexed, lex, normal_text, without_options
 from millpond.sql.types import take_type
 from millpond.sql.words import CLAUSES
-from millpond.suggest import nearest
 
 __all__ = ["Script", "parse_expression", "parse_script", "parse_type", "place_of"]
 
@@ -54,8 +51,8 @@ _DECLARES = re.compile(
 
 @dataclass(frozen=True)
 class Script:
-    """The statements of a text in order, and what was wrong with the others; `unread` are the names that those would
-    have declared, each with the word after CREATE."""
+    """The statements of a text in order, and the problems of the others; `unread` are the names that those would have
+    declared, each with the word after CREATE."""
 
     source: SourceText
     statements: tuple[Statement, ...]
@@ -64,7 +61,7 @@ class Script:
 
 
 def parse_script(text: str, *, file: str = "<text>", variables: Mapping[str, str] | None = None) -> Script:
-    """Every statement of the text; what cannot be read is a problem in its place, and the rest is read all the same."""
+    """Parse every statement of the text; one that is invalid is reported, and the rest is parsed nevertheless."""
     lexed = lex(text, file, variables or {}, MILLPOND.tokenizer())
     statements: list[Statement] = []
     problems: list[tuple[int, Problem]] = [(m.start, lexed.problem(m)) for m in lexed.mistakes]
@@ -83,18 +80,18 @@ def parse_script(text: str, *, file: str = "<text>", variables: Mapping[str, str
 
 
 def _declared(tokens: list[Token]) -> list[tuple[str, str]]:
-    """The kind and the name that a statement would declare which cannot be read."""
+    """The kind and the name that an invalid statement would have declared."""
     found = _DECLARES.match(" ".join(token.text for token in tokens[:DECLARING_WORDS_MAX]))
     return [(found["kind"].upper(), found["name"])] if found else []
 
 
 def parse_expression(text: str, *, file: str = "<condition>") -> exp.Expression:
-    """One expression, `?` standing for parameters; SqlError when the text is something else."""
+    """Parse one expression, in which `?` is a parameter; SqlError if the text is not an expression."""
     return _parse_alone(text, file, lambda grammar: grammar.condition())
 
 
 def parse_type(text: str, *, file: str = "<type>") -> pa.DataType:
-    """A type such as `DECIMAL(12,2)` or `ARRAY<STRING>`; SqlError when the text is something else."""
+    """Parse a type such as `DECIMAL(12,2)` or `ARRAY<STRING>`; SqlError if the text is not a type."""
     return _parse_alone(text, file, take_type)
 
 
@@ -103,7 +100,7 @@ def _parse_alone(text: str, file: str, parse: Callable[[Grammar], T]) -> T:
     if lexed.mistakes:
         raise SqlError.of(lexed.problem(m) for m in lexed.mistakes)
     if not lexed.tokens:
-        raise SqlError("MP101", "There is nothing here to read.", place=lexed.source.place_in_text(0, 1))
+        raise SqlError("MP101", "The text is empty.", place=lexed.source.place_in_text(0, 1))
     try:
         return _parse_whole(lexed.source, list(lexed.tokens), parse)
     except Refusal as refusal:
@@ -121,7 +118,7 @@ def _split(tokens: tuple[Token, ...]) -> list[list[Token]]:
 
 
 def _is_spoilt(tokens: list[Token], lexed: Lexed) -> bool:
-    """Whether a mistake of the text lies within the statement, which then means nothing."""
+    """Whether the statement contains a mistake of the text, so that parsing it would only report consequences."""
     end = lexed.source.code.find(";", tokens[-1].end + 1)
     end = len(lexed.source.code) if end < 0 else end
     return any(tokens[0].start <= mistake.start <= end for mistake in lexed.mistakes)
@@ -133,12 +130,36 @@ def _grammar(source: SourceText, tokens: list[Token]) -> Grammar:
         raise wrong
     grammar = MILLPOND.parser()
     assert isinstance(grammar, Grammar)
-    grammar.start(source, tokens)
+    grammar.start(source, [_as_clause(tokens, n) for n in range(len(tokens))])
     return grammar
 
 
+# What may follow a column: then QUALIFY is the name of one.
+_AFTER_A_NAME = re.compile(
+    "(AND|AS|ASC|BETWEEN|CROSS|DESC|ELSE|END|FROM|FULL|GROUP|HAVING|IN|INNER|IS|JOIN|LEFT|LIKE|LIMIT|NULLS|ON|OR|ORDER|"
+    "RIGHT|RLIKE|THEN|UNION|WHEN|WHERE|WITH|WINDOW)$",
+    re.IGNORECASE,
+)
+_ENDS_A_CLAUSE = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_PAREN, TokenType.STRING, TokenType.NUMBER)
+
+
+def _as_clause(tokens: list[Token], n: int) -> Token:
+    """The n-th token; QUALIFY is a word of the grammar where the clause begins, and a name elsewhere."""
+    token = tokens[n]
+    if token.token_type != TokenType.VAR or token.text.upper() != "QUALIFY" or not 0 < n < len(tokens) - 1:
+        return token
+    before, after = tokens[n - 1], tokens[n + 1]
+    is_value = after.text[:1].isalnum() or after.text[:1] in "_(" or after.token_type == TokenType.IDENTIFIER
+    ends = before.token_type in (*_ENDS_A_CLAUSE, URI) or before.text[:1].isalpha()
+    if not ends or before.text.upper() in ("SELECT", "BY", "AND", "OR", "AS", "DISTINCT") or not is_value:
+        return token
+    if _AFTER_A_NAME.match(after.text):
+        return token
+    return Token(TokenType.QUALIFY, token.text, token.line, token.col, token.start, token.end)
+
+
 def _parse_whole(source: SourceText, tokens: list[Token], parse: Callable[[Grammar], T]) -> T:
-    """What the tokens say from the first to the last; words of other systems get a hint of their own."""
+    """Parse all of the tokens; words of other systems get a hint of their own."""
     _refuse_foreign(tokens)
     try:
         grammar = _grammar(source, tokens)
@@ -153,16 +174,16 @@ def _parse_whole(source: SourceText, tokens: list[Token], parse: Callable[[Gramm
 
 
 def _refuse_foreign(tokens: list[Token], at: Token | None = None) -> None:
-    """Refuse words of another system, those at a token that cannot be read or those that are wrong anywhere."""
+    """Raise for words of another system, at the token where parsing failed or anywhere if they are always wrong."""
     found = refused_phrase(tokens, at)
     if found is not None:
         token, name, hint = found
         code = "MP109" if token is tokens[0] else "MP101"
-        raise Refusal(code, f"There is no {name}.", token, hint)
+        raise Refusal(code, f"{name[:1].upper()}{name[1:]} is not supported.", token, hint)
 
 
 def parse_statement(grammar: Grammar) -> Statement:
-    """The statement that comes next, up to the end of the tokens."""
+    """Parse a statement, up to the end of the tokens."""
     first = grammar.here
     parse = STATEMENTS.get(first.text.upper()) if first.token_type != TokenType.STRING else None
     if parse is None:
@@ -229,20 +250,18 @@ def _refuse_leftovers(grammar: Grammar) -> None:
     if grammar.at_end:
         return
     token = grammar.here
-    # A clause that is written right stands in the wrong place.
+    # A clause that is spelled correctly is in the wrong position, so a similar word is no help.
     right = token.text.upper() in CLAUSES
     words = [] if right else [token.text, f"{grammar.before.text} {token.text}", grammar.before.text]
     meant = next((found for word in words if (found := nearest(word, CLAUSES)) and found != word.upper()), None)
     hint = f"Did you mean {meant}?" if meant else "Remove it, or put a semicolon before it."
     if not meant and not right and _among_columns(grammar):
         hint = "Put a comma before it, if it is one more column."
-    grammar.refuse(
-        f"{grammar.shown_token(token)} is left over: the statement had ended before it.", code="MP102", hint=hint
-    )
+    grammar.refuse(f"Unexpected {grammar.shown_token(token)} after the end of the statement.", code="MP102", hint=hint)
 
 
 def _among_columns(grammar: Grammar) -> bool:
-    """Whether a word stands in a SELECT list: it begins the statement, and its FROM is still to come."""
+    """Whether the parser is in a SELECT list: the statement begins with SELECT, and its FROM is still to come."""
     before, after = grammar.tokens_since(0), grammar.remaining()
     is_list = bool(before) and before[0].text.upper() == "SELECT" and all(t.text.upper() != "FROM" for t in before)
     return is_list and any(token.text.upper() == "FROM" for token in after)

@@ -1,4 +1,4 @@
-"""Comparisons with ANY, SOME and ALL, and IN as a value, in forms that Spark runs with SQL's rules for NULL."""
+"""Rewrites of ANY, SOME, ALL, and of IN as a value, into forms that Spark runs with SQL's rules for NULL."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from millpond.sql.functions import AGGREGATES, function_name
 
 Tree = TypeVar("Tree", bound=exp.Expr)
 
-# Names that no user writes: what is compared must not be taken for a column of the subquery.
+# Names that no user writes, so that the compared value is not resolved as a column of the subquery.
 RELATION = "_any_of"
 COLUMN = "_any_value"
 
-# In an aggregate's or window's company Spark takes no EXISTS, so order is decided by the least or greatest value.
+# Next to an aggregate or window function Spark allows no EXISTS, so the least or greatest value decides.
 _LEAST_DECIDES = {(exp.GT, exp.Any), (exp.GTE, exp.Any), (exp.LT, exp.All), (exp.LTE, exp.All)}
 _GREATEST_DECIDES = {(exp.LT, exp.Any), (exp.LTE, exp.Any), (exp.GT, exp.All), (exp.GTE, exp.All)}
 
 
 def rewrite_any_all(tree: Tree) -> Tree:
-    """The tree without ANY, SOME and ALL over subqueries, and with IN that is NULL where SQL says so; a new tree."""
+    """A new tree without ANY, SOME and ALL over subqueries, and with IN that is NULL where SQL requires it."""
     tree = tree.copy()
-    # The innermost first: a subquery is copied into what replaces the comparison with it.
+    # The innermost first, because a subquery is copied into what replaces the comparison with it.
     for node in reversed(list(tree.walk(bfs=False))):
         new = _rewritten(node)
         if new is None:
@@ -49,7 +49,7 @@ def _rewritten(node: exp.Expr) -> exp.Expr | None:
 
 
 def _membership(node: exp.In) -> exp.Expr:
-    """x IN (query) as a value: what x = ANY (query) is."""
+    """x IN (query) as a value, rewritten as x = ANY (query)."""
     equal = exp.EQ(this=node.this.copy(), expression=exp.Any(this=node.args["query"].copy()))
     if _rules_out_exists(node.this):
         return _by_aggregates(equal, equal.expression, _is_grouped(node))
@@ -64,9 +64,9 @@ def _query_of(quantified: exp.Expr) -> exp.Query | None:
 
 
 def _is_filter(node: exp.Expr) -> bool:
-    """Whether NULL here does what FALSE does: in WHERE, HAVING or ON with only AND and OR in between.
+    """Whether NULL has the effect of FALSE here: in WHERE, HAVING or ON with only AND and OR in between.
 
-    A NOT right around an IN is allowed too: Spark has its own way with NOT IN in a filter, and it is right there.
+    A NOT directly around an IN is allowed too: Spark handles NOT IN in a filter itself, and correctly.
     """
     child, parent = node, node.parent
     while isinstance(parent, exp.And | exp.Or | exp.Paren) or (
@@ -77,7 +77,7 @@ def _is_filter(node: exp.Expr) -> bool:
 
 
 def _filtering(node: exp.Expr, quantified: exp.Expr) -> exp.Expr:
-    """The form for a filter, which Spark plans as a join that looks for one match."""
+    """The form for a filter, which Spark plans as a semi join or anti join."""
     query = _query_of(quantified)
     assert query is not None
     for_all = isinstance(quantified, exp.All)
@@ -96,7 +96,7 @@ def _filtering(node: exp.Expr, quantified: exp.Expr) -> exp.Expr:
 def _by_exists(
     left: exp.Expr, query: exp.Query | None, for_all: bool, compare: Callable[[list[exp.Expr]], exp.Expr]
 ) -> exp.Expr:
-    """One row decides, else an unknown comparison makes the whole unknown, else it is as with no rows at all."""
+    """One row decides; else one comparison that is NULL makes the result NULL; else the result is that of no rows."""
     assert query is not None
     compared = compare(_columns(len(left.expressions) if isinstance(left, exp.Tuple) else 1))
     decided = exp.Not(this=_bracketed(compared.copy())) if for_all else compared.copy()
@@ -105,7 +105,7 @@ def _by_exists(
 
 
 def _by_aggregates(node: exp.Expr, quantified: exp.Expr, grouped: bool) -> exp.Expr:
-    """The same without EXISTS: the left side stays out of the subqueries."""
+    """The same without EXISTS: the left side is not used inside the subqueries."""
     query = _query_of(quantified)
     assert query is not None
     values = _Values(query, grouped)
@@ -120,7 +120,7 @@ def _by_aggregates(node: exp.Expr, quantified: exp.Expr, grouped: bool) -> exp.E
 
 
 def _decided_by_aggregates(node: exp.Expr, values: _Values, for_all: bool) -> exp.Expr:
-    """For ANY: whether some row agrees; for ALL: whether all known rows do."""
+    """For ANY: whether the comparison holds for some row; for ALL: for all rows that are not NULL."""
     left, kind = node.this, (type(node), exp.All if for_all else exp.Any)
     if kind in _LEAST_DECIDES:
         return _with(node, values.aggregate(f"MIN({COLUMN})"))
@@ -137,7 +137,7 @@ def _decided_by_aggregates(node: exp.Expr, values: _Values, for_all: bool) -> ex
 
 @dataclass(frozen=True)
 class _Values:
-    """The values of a subquery's column; `grouped` when it stands among aggregates of a GROUP BY."""
+    """The values of a subquery's column; `grouped` when the subquery is used next to aggregates of a GROUP BY."""
 
     query: exp.Query
     grouped: bool
@@ -145,7 +145,7 @@ class _Values:
     def aggregate(self, call: str) -> exp.Expr:
         chosen: exp.Expr = exp.maybe_parse(call, dialect="spark")
         scalar = exp.Subquery(this=exp.Select(expressions=[chosen]).from_(_relation(self.query), copy=False))
-        # It is the same for all rows of a group, but Spark wants to be told.
+        # The value is the same for all rows of a group, but Spark requires an aggregate.
         return exp.First(this=scalar) if self.grouped else scalar
 
 
@@ -155,14 +155,14 @@ def _is_grouped(node: exp.Expr) -> bool:
 
 
 def _rules_out_exists(left: exp.Expr) -> bool:
-    """Whether the left side holds an aggregate or window function, which no EXISTS may refer to, outside HAVING."""
+    """Whether the left side contains an aggregate or window function, which EXISTS may only refer to in HAVING."""
     if isinstance(left.find_ancestor(exp.Having, exp.Select), exp.Having):
         return False
     return any(isinstance(n, exp.Window) or function_name(n) in AGGREGATES for n in left.walk())
 
 
 def _comparison(node: exp.Expr) -> Callable[[list[exp.Expr]], exp.Expr]:
-    """The node with the columns of a row in place of ANY or ALL; rows of several columns are compared one by one."""
+    """The comparison with the columns of a row in place of ANY or ALL, column by column if there are several."""
 
     def compare(columns: list[exp.Expr]) -> exp.Expr:
         left = node.this
@@ -194,6 +194,13 @@ def _exists(query: exp.Query, condition: exp.Expr) -> exp.Exists:
     count = len({c.name for c in condition.find_all(exp.Column) if c.table == RELATION}) or 1
     rows = exp.Select(expressions=[exp.Literal.number(1)]).from_(_relation(query, count), copy=False)
     return exp.Exists(this=rows.where(condition, copy=False))
+
+
+def exists_row(query: exp.Expr, matches: Callable[[exp.Expr], exp.Expr]) -> exp.Exists:
+    """EXISTS over the rows of a subquery of one column that match; `matches` gets the column."""
+    found = query.unnest() if isinstance(query, exp.Subquery | exp.Paren) else query
+    assert isinstance(found, exp.Query)
+    return _exists(found, matches(_columns(1)[0]))
 
 
 def _case(decided: exp.Expr, verdict: bool, unknown: exp.Expr) -> exp.Case:

@@ -1,4 +1,4 @@
-"""What a SQL file says, as frozen values: one class per kind of statement, each knowing its place."""
+"""The statements of a SQL file as frozen values, one class per kind of statement, each with its place in the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.errors import Place
 
 @dataclass(frozen=True)
 class Name:
-    """A name as written; compare by `key`, print by `text`."""
+    """A name as written; `key` is for comparison, `text` for output."""
 
     text: str
     place: Place
@@ -131,9 +131,9 @@ class WhenClause:
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """`text` is the statement without comments and spacing, variables put in: what tells two statements apart. `code`
-    is the same as it was written, in its own case. `core` is the text without its WITH (...), `given` the options in
-    them. All may hold secrets: never print them, print through `render`."""
+    """`text` identifies the statement: without comments and extra spaces, with variables substituted. `code` is the
+    same in its original case. `core` is the text without WITH (...), and `given` are the options in them. All may
+    contain secrets: print statements through `render` only."""
 
     place: Place
     text: str = field(repr=False)
@@ -285,7 +285,7 @@ class Rollback(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Show(Statement):
-    """SHOW TABLES | STREAMS | FLOWS | VIEWS | SOURCES | CONNECTORS | OPTIONS FOR subject."""
+    """SHOW TABLES | STREAMS | FLOWS | STATEMENTS | VIEWS | SOURCES | CONNECTORS | OPTIONS FOR subject."""
 
     kind: str
     subject: Name | None = None

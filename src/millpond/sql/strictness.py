@@ -1,23 +1,53 @@
-"""What sqlglot would let pass: a comma with nothing behind it, clauses out of order, operators that Spark has not."""
+"""Rejects what sqlglot accepts and Spark does not: open brackets, clauses out of order, unknown operators."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from sqlglot import exp
 from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
-from millpond.sql.cursor import Cursor
+from millpond.sql.cursor import Cursor, Refusal
+
+_CLOSING = {
+    TokenType.L_PAREN: TokenType.R_PAREN,
+    TokenType.L_BRACKET: TokenType.R_BRACKET,
+    TokenType.L_BRACE: TokenType.R_BRACE,
+}
+_PAIRS = {"(": ")", "[": "]", "{": "}"}
+
+
+def unbalanced(tokens: Iterable[Token]) -> Refusal | None:
+    """The error of the first unbalanced bracket, or None."""
+    opened: list[Token] = []
+    for token in tokens:
+        if token.token_type in _CLOSING:
+            opened.append(token)
+        elif token.token_type in _CLOSING.values():
+            if not opened:
+                return Refusal(
+                    "MP103", f"'{token.text}' has no opening bracket.", token, "Remove it, or add the opening bracket."
+                )
+            if _CLOSING[opened[-1].token_type] != token.token_type:
+                return _unclosed(opened[-1])
+            opened.pop()
+    return _unclosed(opened[-1]) if opened else None
+
+
+def _unclosed(token: Token) -> Refusal:
+    return Refusal("MP103", f"'{token.text}' is never closed.", token, f"Add the missing {_PAIRS[token.text]}")
+
 
 T = TypeVar("T")
 
-# The clauses of a query in the order in which they must stand; those of equal rank may stand in any order.
+# The required order of the clauses of a query; those of equal rank may be in any order.
 CLAUSE_RANKS: dict[TokenType, int] = {
     TokenType.WHERE: 1,
     TokenType.GROUP_BY: 2,
     TokenType.HAVING: 3,
+    TokenType.QUALIFY: 3,
     TokenType.ORDER_BY: 4,
     TokenType.CLUSTER_BY: 4,
     TokenType.DISTRIBUTE_BY: 4,
@@ -26,8 +56,8 @@ CLAUSE_RANKS: dict[TokenType, int] = {
     TokenType.OFFSET: 6,
 }
 
-# Of a SELECT, what stands after its joins.
-AFTER_JOINS = ("where", "group", "having", "order", "cluster", "distribute", "sort", "limit", "offset")
+# Clauses of a SELECT that follow its joins.
+AFTER_JOINS = ("where", "group", "having", "qualify", "order", "cluster", "distribute", "sort", "limit", "offset")
 
 
 def _as_join(view: exp.Lateral) -> exp.Join:
@@ -51,7 +81,7 @@ def _in_order(kind: TokenType) -> Callable[[Any], Any]:
 class StrictParser(Cursor):
     """The hooks are sqlglot's own, so their names are."""
 
-    # These are aliases only behind AS: `FROM t LIMIT` lacks its number.
+    # These are aliases only after AS: in `FROM t LIMIT` the number is missing.
     ALIAS_TOKENS = SparkParser.ALIAS_TOKENS - {TokenType.LIMIT, TokenType.OFFSET}
     TABLE_ALIAS_TOKENS = SparkParser.TABLE_ALIAS_TOKENS - {TokenType.LIMIT, TokenType.OFFSET}
     PLACEHOLDER_PARSERS = {TokenType.PLACEHOLDER: SparkParser.PLACEHOLDER_PARSERS[TokenType.PLACEHOLDER]}
@@ -68,7 +98,9 @@ class StrictParser(Cursor):
     def enter_clause(self, rank: int) -> None:
         if rank < self._ranks[-1]:
             order = "WHERE, GROUP BY, HAVING, ORDER BY, LIMIT"
-            self.refuse(f"{self.shown_token(self.here)} stands too late.", hint=f"The order is {order}.")
+            self.refuse(
+                f"{self.shown_token(self.here)} is in the wrong position.", hint=f"The order of clauses is {order}."
+            )
         self._ranks[-1] = rank
 
     def _parse_query_modifiers(self, this: Any) -> Any:
@@ -86,17 +118,17 @@ class StrictParser(Cursor):
         joins, laterals = self.joined_relations()
         if (joins or laterals) and any(select.args.get(clause) for clause in AFTER_JOINS):
             self.refuse(
-                f"{self.shown_token(token)} stands too late.",
+                f"{self.shown_token(token)} is in the wrong position.",
                 token=token,
-                hint="Joins stand before WHERE and GROUP BY.",
+                hint="Write joins before WHERE and GROUP BY.",
             )
         for name, found in (("joins", joins), ("laterals", laterals)):
             for node in found:
                 select.append(name, node)
 
     def joined_relations(self) -> tuple[list[exp.Join], list[exp.Lateral]]:
-        """The joins and lateral views behind a relation; a view before a join is a join too: Spark has it no other
-        way, and the join may read the view's columns."""
+        """The joins and lateral views after a relation. A lateral view before a join becomes a join: Spark allows it in
+        no other form, and the join may read the view's columns."""
         joins: list[exp.Join] = []
         laterals: list[exp.Lateral] = []
         while True:
@@ -146,7 +178,7 @@ class StrictParser(Cursor):
         return super()._parse_table_alias(alias_tokens)
 
     def _expect_name_behind_as(self) -> None:
-        # AS (a, b) names the columns of what yields several.
+        # AS (a, b) names the columns of a function that returns several.
         if not self.sees_kind(TokenType.ALIAS) or self.sees_name(ahead=1) or self.sees_kind(TokenType.L_PAREN, ahead=1):
             return
         self._advance()
@@ -158,7 +190,7 @@ class StrictParser(Cursor):
         return super()._parse_in(this, alias)
 
     def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
-        # {a: 1} is DuckDB's.
+        # {a: 1} is syntax of DuckDB.
         return this if self.sees_kind(TokenType.L_BRACE) else super()._parse_bracket(this)
 
     def _parse_into(self) -> exp.Into | None:

@@ -1,18 +1,53 @@
-"""The text of a SQL file: what the user wrote, the code that the parser reads, and the way back to the former."""
+"""The text of a SQL file with its variables, the code that the parser reads, and how offsets map between the two."""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from millpond.errors import Place
+from millpond.errors import Place, SqlError
 from millpond.redact import mask
+
+_REFERENCE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_.]*)(?::-(?P<default>[^}]*))?\}")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A reference to a variable: its offsets, and its value, or None if it has none."""
+
+    name: str
+    start: int
+    end: int
+    value: str | None
+
+
+def variable_at(text: str, offset: int, values: Mapping[str, str]) -> Variable | None:
+    """The variable that starts at `offset`, if one does."""
+    found = _REFERENCE.match(text, offset)
+    if not found:
+        return None
+    return Variable(found["name"], found.start(), found.end(), values.get(found["name"], found["default"]))
+
+
+def with_variables(text: str, values: Mapping[str, str]) -> str:
+    """A text with its variables substituted; MP104 for one that has no value."""
+
+    def value(found: re.Match[str]) -> str:
+        known = values.get(found["name"], found["default"])
+        if known is None:
+            hint = f"Set it in the environment, or give it a default: ${{{found['name']}:-value}}."
+            raise SqlError("MP104", f"Variable '{found['name']}' has no value.", hint=hint)
+        return known
+
+    return _REFERENCE.sub(value, text)
 
 
 @dataclass(frozen=True)
 class Splice:
-    """A variable's value put into the code: `code_start` to `code_end` stands for `start` to `end` of the text."""
+    """A substituted variable: `code_start` to `code_end` of the code replaces `start` to `end` of the text."""
 
     code_start: int
     code_end: int
@@ -22,7 +57,8 @@ class Splice:
 
 @dataclass(frozen=True)
 class SourceText:
-    """`text` is the file as written; `code` the same without comments and with the variables of plain code put in."""
+    """`text` is the file as written; `code` is the same without comments, with variables outside of strings
+    substituted."""
 
     file: str
     text: str = field(repr=False)
@@ -40,7 +76,7 @@ class SourceText:
 
     @cached_property
     def masked(self) -> str:
-        """The text with secrets starred out; a value may go over several lines."""
+        """The text with secrets masked, as a whole, because a value may extend over several lines."""
         return mask(self.text)
 
     def place(self, start: int, end: int | None = None) -> Place:
@@ -61,7 +97,8 @@ class SourceText:
         return Place(self.file, line, start - line_start + 1, length, excerpt)
 
     def original(self, offset: int, at_end: bool = False) -> int:
-        """Where in the text a character of the code comes from; inside a variable's value, the variable's own ends."""
+        """The offset in the text of a character of the code; inside a variable's value, the start or end of the
+        variable."""
         shift = 0
         for splice in self.splices:
             if offset < splice.code_start:
@@ -73,5 +110,6 @@ class SourceText:
 
 
 def printable(text: str) -> str:
-    """The text with every character that a terminal would obey, but for tabs, as a question mark."""
+    """The text with control characters, except tabs, replaced by question marks, so that they cannot affect a
+    terminal."""
     return "".join(char if char.isprintable() or char == "\t" else "?" for char in text)

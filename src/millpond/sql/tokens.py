@@ -1,9 +1,9 @@
-"""Text to tokens: strings, quoted names, bare URIs, comments, hints and variables, each with its place in the text."""
+"""The tokenizer: strings, quoted names, bare URIs, comments, hints and variables, each with its place in the text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot.errors import TokenError
@@ -11,9 +11,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
 
 from millpond.errors import Problem
-from millpond.sql.literals import decode
-from millpond.sql.text import SourceText, Splice
-from millpond.sql.variables import variable_at
+from millpond.sql.literals import decode, encode
+from millpond.sql.text import SourceText, Splice, variable_at
 
 URI = TokenType.URI_START
 HINT_END = TokenType.BLOCK_END
@@ -30,7 +29,7 @@ _NOT_NEWLINE = re.compile(r"[^\n]")
 
 @dataclass(frozen=True)
 class Mistake:
-    """A problem of the text that has no Place yet: the code is still growing."""
+    """A problem of the text by offsets; its Place is computed at the end, because the code is still being built."""
 
     code: str
     message: str
@@ -41,7 +40,7 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Lexed:
-    """The tokens of a text, the text they point into, and what was wrong with it, in order."""
+    """The tokens of a text, the text that their offsets refer to, and its mistakes in order."""
 
     source: SourceText
     tokens: tuple[Token, ...]
@@ -53,7 +52,7 @@ class Lexed:
 
 
 def lex(text: str, file: str, values: Mapping[str, str], tokenizer: Tokenizer) -> Lexed:
-    """Every token of the text; `tokenizer` cuts the plain code between strings, names, URIs and comments."""
+    """Every token of the text; `tokenizer` splits the code between strings, names, URIs and comments."""
     scanner = _Scanner(text, values, tokenizer)
     scanner.scan()
     source = SourceText(file, text, "".join(scanner.code), tuple(scanner.splices))
@@ -62,7 +61,8 @@ def lex(text: str, file: str, values: Mapping[str, str], tokenizer: Tokenizer) -
 
 @dataclass
 class _Scanner:
-    """`text` grows as variables of plain code are put in; `code` is what was read of it, comments blanked out."""
+    """`text` grows as variables outside of strings are substituted; `code` is the scanned part, with comments
+    blanked."""
 
     text: str
     values: Mapping[str, str]
@@ -93,21 +93,22 @@ class _Scanner:
         self.flush()
 
     def plain(self, end: int) -> None:
-        """Take code as it is, up to `end`."""
+        """Copy code unchanged, up to `end`."""
         self.chunk.append(self.text[self.at : end])
         self.at = end
 
     def blank(self, end: int) -> None:
-        """Take a comment: spaces of the same length, so that what follows keeps its place."""
+        """Replace a comment by spaces of the same length, so that what follows keeps its place."""
         self.chunk.append(_NOT_NEWLINE.sub(" ", self.text[self.at : end]))
         self.at = end
 
     def flush(self) -> None:
-        """Cut the code gathered so far into tokens; comments between the words of one keyword are blanks by now."""
+        """Split the code since the last flush into tokens. Comments are blanks by now, so that one may be inside of a
+        keyword of two words."""
         code = "".join(self.chunk)
         for token in self.cut(code):
             written = code[token.start : token.end + 1]
-            # The tokenizer writes keywords in capitals, but `Date` may yet turn out to be the name of a column.
+            # The tokenizer changes keywords to capitals, but `Date` may be the name of a column, which keeps its case.
             if written.upper() == token.text:
                 token.text = written
             token.start += self.chunk_start
@@ -122,11 +123,11 @@ class _Scanner:
             return self.tokenizer.tokenize(code) if code.strip() else []
         except TokenError:
             end = self.chunk_start + len(code)
-            self.mistakes.append(Mistake("MP101", "This cannot be read as SQL.", self.chunk_start, end))
+            self.mistakes.append(Mistake("MP101", "This is not valid SQL.", self.chunk_start, end))
             return []
 
     def emit(self, kind: TokenType, text: str, end: int) -> None:
-        """A token that stands from here to `end` and is no plain code."""
+        """Add a token from here to `end` that does not come from the tokenizer."""
         self.flush()
         self.tokens.append(Token(kind, text, start=self.at, end=end - 1))
         self.code.append(self.text[self.at : end])
@@ -140,7 +141,7 @@ class _Scanner:
         self.blank(self.block_end(found))
 
     def block_end(self, found: re.Match[str]) -> int:
-        """Behind the end of a comment, which may hold others."""
+        """The offset after the end of a comment, which may contain others."""
         depth, at = 1, found.end()
         while edge := _BLOCK_EDGE.search(self.text, at):
             depth += 1 if edge[0] == "/*" else -1
@@ -189,7 +190,7 @@ class _Scanner:
         self.emit(kinds.get(prefix, plain), value, end)
 
     def quoted(self, at: int, quote: str, raw: bool) -> tuple[str, int]:
-        """The value between quotes and the offset behind the closing one, -1 when there is none."""
+        """The value between quotes and the offset after the closing one, -1 when there is none."""
         parts, last = [], at
         escapes = quote != "`" and not raw
         stop = re.compile(
@@ -248,3 +249,49 @@ class _Scanner:
         start = self.at if at is None else at
         message = f"This {what} is never closed."
         self.mistakes.append(Mistake("MP103", message, start, start + len(opening), f"Add the missing {closing}"))
+
+
+def normal_text(tokens: Iterable[Token]) -> str:
+    """The tokens separated by one space; it may contain secrets."""
+    return " ".join(_normal(token) for token in tokens)
+
+
+def without_options(tokens: Sequence[Token]) -> tuple[list[Token], tuple[tuple[str, str], ...]]:
+    """The tokens without their WITH (...), and the options in these, in order."""
+    kept: list[Token] = []
+    given: list[tuple[str, str]] = []
+    at = 0
+    while at < len(tokens):
+        if _begins_options(tokens, at):
+            end = next(i for i in range(at, len(tokens)) if tokens[i].token_type == TokenType.R_PAREN)
+            given += _entries(tokens[at + 2 : end])
+            at = end + 1
+        else:
+            kept.append(tokens[at])
+            at += 1
+    return kept, tuple(given)
+
+
+def _begins_options(tokens: Sequence[Token], at: int) -> bool:
+    """Whether a WITH (...) begins here; the WITH of a common table expression is followed by a name."""
+    follows = [token.token_type for token in tokens[at : at + 2]] == [TokenType.WITH, TokenType.L_PAREN]
+    return follows and any(token.token_type == TokenType.R_PAREN for token in tokens[at:])
+
+
+def _entries(tokens: Sequence[Token]) -> Iterator[tuple[str, str]]:
+    """Each `name = value`; a name may be several words separated by dots."""
+    words: list[str] = []
+    for i, token in enumerate(tokens):
+        if token.token_type == TokenType.EQ and i + 1 < len(tokens):
+            yield "".join(words).lower(), tokens[i + 1].text
+        words = [] if token.token_type == TokenType.COMMA else [*words, token.text]
+
+
+def _normal(token: Token) -> str:
+    if token.token_type == TokenType.STRING:
+        return encode(token.text)
+    if token.token_type == TokenType.IDENTIFIER:
+        return "`" + token.text.replace("`", "``") + "`"
+    if token.token_type == TokenType.HEX_STRING:
+        return f"X'{token.text}'"
+    return token.text if token.token_type == URI else token.text.lower()

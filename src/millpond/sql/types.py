@@ -1,4 +1,4 @@
-"""Types as SQL writes them, as the Arrow types that tables hold."""
+"""Parses SQL types into the Arrow types that tables store."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pyarrow as pa
 from sqlglot.tokenizer_core import Token, TokenType
 
+from millpond.errors import did_you_mean
 from millpond.sql.cursor import Cursor
 from millpond.sql.foreign import type_hint
-from millpond.suggest import did_you_mean
 
 DECIMAL_PRECISION_MAX = 38
 
@@ -42,7 +42,7 @@ TYPE_WORDS = (*SIMPLE_TYPES, *DECIMAL_WORDS, *TEXT_WORDS, *NESTED_WORDS)
 
 
 def take_type(cursor: Cursor) -> pa.DataType:
-    """The type that comes next; MP108 when none does."""
+    """Consume a type; MP108 if none comes next."""
     token = cursor.here
     if cursor.at_end or not cursor.sees_name():
         _refuse(cursor, f"Expected a type, found {cursor.shown_token(token)}.")
@@ -75,12 +75,12 @@ def _refuse(cursor: Cursor, message: str, token: Token | None = None, hint: str 
 
 
 def _fraction_digits(cursor: Cursor, word: str) -> None:
-    """The precision of TIMESTAMP(3). A timestamp always holds microseconds, so up to six digits fit and none is cut."""
+    """The precision of TIMESTAMP(3). A timestamp always stores microseconds, so up to six digits are kept."""
     token = cursor.here
     digits = _numbers(cursor, most=1)[0]
     if digits > FRACTION_DIGITS_MAX:
-        hint = f"A timestamp holds microseconds: {word} or {word}({FRACTION_DIGITS_MAX}) at most."
-        _refuse(cursor, f"{word}({digits}) does not exist.", token, hint)
+        hint = f"A timestamp stores microseconds: use {word}, or at most {word}({FRACTION_DIGITS_MAX})."
+        _refuse(cursor, f"{word}({digits}) is not a valid type.", token, hint)
 
 
 def _decimal(cursor: Cursor) -> pa.DataType:
@@ -88,8 +88,8 @@ def _decimal(cursor: Cursor) -> pa.DataType:
     numbers = _numbers(cursor, most=2) if cursor.sees("(") else [10]
     precision, scale = numbers[0], numbers[1] if len(numbers) > 1 else 0
     if not 1 <= precision <= DECIMAL_PRECISION_MAX or scale > precision:
-        hint = f"The precision is 1 to {DECIMAL_PRECISION_MAX}, the scale at most the precision."
-        _refuse(cursor, f"DECIMAL({precision},{scale}) does not exist.", token, hint)
+        hint = f"The precision must be 1 to {DECIMAL_PRECISION_MAX}, the scale at most the precision."
+        _refuse(cursor, f"DECIMAL({precision},{scale}) is not a valid type.", token, hint)
     return pa.decimal128(precision, scale)
 
 
@@ -102,7 +102,7 @@ def _numbers(cursor: Cursor, most: int) -> list[int]:
     start = cursor.here
     numbers = cursor.in_brackets(number)
     if len(numbers) > most:
-        _refuse(cursor, f"This type takes {most} number{'s' if most > 1 else ''} at most.", start)
+        _refuse(cursor, f"This type has at most {most} number{'s' if most > 1 else ''} in brackets.", start)
     return list(numbers)
 
 

@@ -1,4 +1,4 @@
-"""WITH (...): reading option groups, wherever one may stand."""
+"""Parser of WITH (...), the option group of a source, sink, join, table or statement."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def sees_options(cursor: Cursor) -> bool:
 
 
 def take_options(cursor: Cursor) -> OptionGroup:
-    """The WITH (...) that comes next, if one does."""
+    """Consume a WITH (...) if one comes next."""
     if not sees_options(cursor):
         return NO_OPTIONS
     start = cursor.position
     cursor.expect("WITH")
     if cursor.sees_kind(TokenType.R_PAREN, ahead=1):
-        cursor.refuse("This WITH () holds no option.", hint="Write WITH ('name' = 'value'), or leave it out.")
+        cursor.refuse("WITH () contains no option.", hint="Write WITH ('name' = 'value'), or remove it.")
     entries = cursor.in_brackets(lambda: _entry(cursor))
     return OptionGroup(entries, cursor.at_end, cursor.place_since(start))
 
@@ -56,7 +56,7 @@ def _option_value(cursor: Cursor) -> Token:
         if cursor.sees(",") or cursor.sees(")"):
             return token
         cursor.refuse(
-            f"The value before {cursor.shown_token(cursor.here)} needs quotes.", hint="Write 'name' = 'value'."
+            f"The value before {cursor.shown_token(cursor.here)} must be in quotes.", hint="Write 'name' = 'value'."
         )
     return cursor.refuse_unexpected("an option's value in quotes", hint="Write 'name' = 'value'.")
 

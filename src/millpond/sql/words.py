@@ -1,8 +1,8 @@
-"""The words of the language: which are keywords, which can never be names, and which begin a clause."""
+"""The keywords of the language: which are reserved, which begin a clause, which are types."""
 
 from __future__ import annotations
 
-# Of sqlglot's keywords only these are kept: all others are ordinary names, as `text` and `uuid` are in Spark.
+# Of sqlglot's keywords only these are kept; all others are ordinary names, as `text` and `uuid` are in Spark.
 _SINGLE_WORDS = """
     ALL AND ANTI ANY ASC AS BETWEEN CASE COLLATE CREATE CROSS CUBE CURRENT_DATE CURRENT_TIMESTAMP CURRENT_USER
     CURRENT_CATALOG CURRENT_SCHEMA DEFAULT DELETE DESC DISTINCT DIV DROP ELSE END ESCAPE EXCEPT EXISTS FALSE FILTER
@@ -17,7 +17,7 @@ _TYPES = """
     CHARACTER VARCHAR STRING BINARY TIMESTAMP TIMESTAMP_LTZ TIMESTAMP_NTZ DATE STRUCT VARIANT
 """
 
-# Operators of two characters and more; the others of sqlglot's belong to other databases.
+# Operators of two characters and more; sqlglot has others, which belong to other databases.
 OPERATORS = frozenset({"==", "::", "||", ">=", "<=", "<>", "!=", "<=>", "->", "=>"})
 
 TYPES = frozenset(_TYPES.split())
@@ -37,7 +37,7 @@ KEYWORDS = (
     }
 )
 
-# Words that never stand unquoted where a statement names a table, a column or an alias.
+# Reserved words: never the name of a table, a column or an alias without quotes.
 _RESERVED = """
     SELECT FROM WHERE HAVING UNION EXCEPT INTERSECT JOIN ON USING WITH AND OR NOT NULL CASE WHEN THEN ELSE INTO
     VALUES AS DISTINCT
@@ -45,7 +45,7 @@ _RESERVED = """
 
 RESERVED = frozenset(_RESERVED.split())
 
-# Where a word is left over, one of these may have been meant.
+# Candidates for "Did you mean" at an unexpected word.
 CLAUSES = (
     "FROM",
     "WHERE",

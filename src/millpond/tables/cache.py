@@ -1,24 +1,25 @@
-"""The cache backend: as many rows as fit, the least recently used out first, and none older than its time to live.
+"""The cache backend: a bounded number of rows, which evicts the least recently used ones and those past their TTL.
 
-Nothing of it is durable: it is empty after a restart."""
+It is not durable: the table is empty after a restart."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from millpond.contracts.table import BackendPlugin, Capabilities, TableSpec
+from millpond.contracts.table import BackendPlugin, Capabilities, Clock, TableSpec
 from millpond.options import DURATION, INTEGER, Option
+from millpond.tables.backend import Urgency
 from millpond.tables.draft import Draft
 from millpond.tables.heap import Heap, Version, empty_version
 from millpond.tables.index import Ids, distinct
 from millpond.tables.keys import Keys
-from millpond.tables.memory import Clock, MemoryRows, Prepared
-from millpond.tables.rows import Urgency
-from millpond.tables.successor import Addition
+from millpond.tables.memory import MemoryRows, Prepared
+from millpond.tables.next_version import Addition
 
 SIZE_MAX = 10_000
 
@@ -31,7 +32,7 @@ class Times:
         self.used: Ids = np.zeros(rows, dtype=np.int64)
 
     def add(self, first: int, end: int, now: float, turn: int) -> None:
-        """New rows. A reader may go on with the arrays it took."""
+        """Add new rows. A reader may continue to use the arrays it has: they are replaced, not resized."""
         if end > len(self.used):
             grown = Times(max(end, 2 * len(self.used)))
             grown.written[:first], grown.used[:first] = self.written[:first], self.used[:first]
@@ -40,9 +41,9 @@ class Times:
 
 
 class CacheRows(MemoryRows):
-    """Rows with times. A version's times go with its heap, so that readers of an old one are told right."""
+    """Rows with times. The times belong to a version's heap, so that readers of an old version see correct ones."""
 
-    def __init__(self, spec: TableSpec, clock: Clock) -> None:
+    def __init__(self, spec: TableSpec, clock: Clock, folder: Path | None = None) -> None:
         super().__init__(spec, empty_version(spec.schema, spec.indexes))
         self._clock = clock
         self._turn = 0
@@ -85,7 +86,7 @@ class CacheRows(MemoryRows):
 
     @property
     def urgency(self) -> Urgency:
-        """Never beside the writer: the times of the rows change with every reading."""
+        """Never in the background, because the times of the rows change with every read."""
         return Urgency.NOW if super().urgency is not Urgency.NONE else Urgency.NONE
 
     def compact(self) -> Version | None:
@@ -117,7 +118,7 @@ def _alive(version: Version) -> npt.NDArray[np.bool_]:
 
 
 def _shortened(addition: Addition, rows_max: int) -> Addition:
-    """The last of the rows, if there are more than the cache holds."""
+    """The last rows, if there are more than the cache can store."""
     surplus = addition.count - rows_max
     if surplus <= 0:
         return addition
@@ -128,10 +129,12 @@ def _shortened(addition: Addition, rows_max: int) -> Addition:
 PLUGIN = BackendPlugin(
     name="cache",
     options=(
-        Option("max_size", INTEGER, str(SIZE_MAX), "How many rows it holds; the least recently used go first."),
-        Option("ttl", DURATION, None, "How long after its last write a row is dropped."),
+        Option(
+            "max_size", INTEGER, str(SIZE_MAX), "The maximal number of rows; the least recently used are evicted first."
+        ),
+        Option("ttl", DURATION, None, "The time after its last write at which a row is evicted."),
     ),
     capabilities=Capabilities(durable=False, bounded=True),
     make=CacheRows,
-    help="Rows in this process up to a number, least recently used out; empty after a restart.",
+    help="A bounded number of rows in this process; the least recently used are evicted. Empty after a restart.",
 )

@@ -1,4 +1,4 @@
-"""Checkpoints: each table as an Arrow file, and a manifest that says which files and which log make up the state."""
+"""Checkpoints: each table as an Arrow file, and a manifest of the files and the log that make up the state."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class TableFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything recovery starts from: tables and values after commit `sequence`; the log from file `log` on. The log
-    went to record `end` at least when the folder was last closed: if it does not now, somebody has cut it."""
+    """The start of a recovery: tables and values after commit `sequence`; the log from file `log` on. The log extended
+    at least to record `end` when the folder was last closed: if it is shorter now, commits were lost."""
 
     sequence: int = 0
     log: int = 1
@@ -46,7 +46,7 @@ class Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a folder, None if it has none; MP804 when it is damaged, MP803 when of another format."""
+    """The manifest of a folder, None if it has none; MP804 if it is damaged, MP803 if it has another format."""
     path = folder / MANIFEST
     try:
         text = path.read_bytes()
@@ -58,7 +58,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     try:
         head = json.loads(line)
         if head["format"] != FORMAT:
-            raise StateError("MP803", f"{path} has format {head['format']}, this version reads {FORMAT}.")
+            raise StateError("MP803", f"{path} has format {head['format']}, but this version reads format {FORMAT}.")
         if head["checksum"] != zlib.crc32(body):
             raise ValueError("checksum")
         value = json.loads(body)
@@ -69,14 +69,14 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def _lost_hint(folder: Path) -> str:
-    """Only while the first log is there does the log tell what the manifest would."""
+    """The hint for a damaged manifest: it can be rebuilt only as long as the first log file exists."""
     if (folder / "log-000001").exists():
         return repair_hint(folder)
-    return "Restore the file from a copy, or start over with another --state."
+    return "Restore the file from a copy, or start again with another --state."
 
 
 def write_manifest(folder: Path, manifest: Manifest, point: str = "checkpoint.manifest") -> None:
-    """Switch to a new manifest, all or nothing."""
+    """Replace the manifest atomically."""
     value = {**vars(manifest), "tables": [vars(t) for t in manifest.tables]}
     body = json.dumps(value, separators=(",", ":")).encode()
     head = json.dumps({"format": FORMAT, "checksum": zlib.crc32(body)}).encode()
@@ -84,7 +84,7 @@ def write_manifest(folder: Path, manifest: Manifest, point: str = "checkpoint.ma
 
 
 def write_table(folder: Path, name: str, table: pa.Table, codec: str | None = None) -> tuple[int, int]:
-    """A table as an Arrow file; its size and checksum."""
+    """Write a table as an Arrow file; returns its size and checksum."""
 
     def fill(file: Writer) -> None:
         with pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
@@ -95,7 +95,7 @@ def write_table(folder: Path, name: str, table: pa.Table, codec: str | None = No
 
 
 def read_table(folder: Path, entry: TableFile) -> pa.Table:
-    """The rows of a checkpoint's table, memory-mapped; MP804 when the file is not what was written."""
+    """The rows of a table in a checkpoint, memory-mapped; MP804 if the file is damaged."""
     assert entry.file is not None
     path = folder / entry.file
     try:
@@ -104,6 +104,6 @@ def read_table(folder: Path, entry: TableFile) -> pa.Table:
     except OSError as error:
         raise StateError("MP804", f"{path} cannot be read: {error}.", hint=repair_hint(folder)) from error
     if data.size != entry.size or zlib.crc32(data) != entry.checksum:
-        message = f"{path} is damaged: its {data.size} bytes fail their checksum."
+        message = f"{path} is damaged: the checksum of its {data.size} bytes does not match."
         raise StateError("MP804", message, hint=f"Nothing was read from it. {repair_hint(folder)}")
     return pa.ipc.open_file(data).read_all()

@@ -1,14 +1,16 @@
-"""Rows as a few Arrow record batches that never change: taken by row number, appended by making new ones."""
+"""Chunks: the rows of a table as a few immutable Arrow record batches, read by row number."""
 
 from __future__ import annotations
 
 import datetime as dt
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from operator import methodcaller
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,29 +18,76 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ
-from millpond.tables.lazy import lazy
-from millpond.tables.sides import side_by_side
 from millpond.tables.spill_files import SpillFile
+
+T = TypeVar("T")
+
+
+class lazy(Generic[T]):
+    """Like functools.cached_property, but without its lock, which in Python 3.11 is shared by all instances, so that
+    readers would wait for each other."""
+
+    def __init__(self, work: Callable[[Any], T]) -> None:
+        self._work = work
+        self._name = work.__name__
+        self.__doc__ = work.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> lazy[T]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+
+    def __get__(self, instance: object | None, owner: type) -> lazy[T] | T:
+        if instance is None:
+            return self
+        value: T = self._work(instance)
+        instance.__dict__[self._name] = value
+        return value
+
+
+# Below this many values, using another thread takes longer than doing the work.
+ROWS_MIN = 50_000
+_THREADS_MAX = 4
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="millpond-sides")
+
+
+# The threads of a pool do not exist in a forked process.
+os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def side_by_side(works: Sequence[Callable[[], T]], rows: int) -> list[T]:
+    """Run functions that each read this many rows, in threads if that is worth it. The first one runs in the calling
+    thread; the others must not call this again, because they would wait for threads that wait for them."""
+    if rows < ROWS_MIN or len(works) < 2 or (os.cpu_count() or 1) < 2:
+        return [work() for work in works]
+    others = [_pool().submit(work) for work in works[1:]]
+    return [works[0](), *(other.result() for other in others)]
+
 
 Ids = npt.NDArray[np.int64]
 
-# A text column is stored as codes while it has few distinct values; whether it has is judged on this many rows.
+# A text column with few distinct values is dictionary-encoded; whether it has few is decided after this many rows.
 _JUDGED_ROWS = 4096
 _WORDS_MAX = 4096
 _WORDS_SHARE = 0.25
-# Up to so many rows are encoded one by one, which is faster then.
+# Up to this many rows are encoded one by one, which is faster for few.
 _FEW_ROWS = 4
-# So many batches of about one size are merged into one: with fewer, rows are copied more often; with more, a lookup has
-# to look into more of them.
+# This many batches of similar size are merged into one: with fewer, rows are copied more often; with more, a lookup has
+# to search more of them.
 _MERGED_MIN = 4
-# Arrow's text columns hold at most 2 GiB; batches are not merged beyond this size.
+# Arrow's text columns have at most 2 GiB; batches are not merged beyond this size.
 _MERGED_BYTES_MAX = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """Batches in the order of arrival. `words` has the distinct values of the columns that are stored as codes; it
-    only grows, so the codes of older batches stay right."""
+    """Batches in order of arrival. `words` has the distinct values of the dictionary-encoded columns; it only grows, so
+    that the codes of older batches stay valid."""
 
     schema: pa.Schema
     batches: tuple[pa.RecordBatch, ...] = ()
@@ -54,7 +103,7 @@ class Chunks:
 
     @lazy
     def _columns(self) -> list[list[pa.Array]]:
-        """The columns of each batch: asking the batch takes longer than reading a value."""
+        """The columns of each batch, cached because RecordBatch.column takes longer than reading a value."""
         return [batch.columns for batch in self.batches]
 
     @lazy
@@ -100,7 +149,8 @@ class Chunks:
         return pa.Table.from_arrays(self.columns(rows, positions), schema=schema)
 
     def all(self, positions: Sequence[int], mask: npt.NDArray[np.bool_] | None = None) -> pa.Table:
-        """Some columns of all rows, or of those where the mask holds; not copied where stored plain and whole."""
+        """Some columns of all rows, or of those where the mask is true; not copied if stored plain and without a
+        mask."""
         schema = pa.schema([self.schema.field(p) for p in positions])
         kept: list[list[pa.Array]] = []
         self.check()
@@ -115,8 +165,8 @@ class Chunks:
         return pa.Table.from_arrays(columns, schema=schema)
 
     def appended(self, batch: pa.RecordBatch) -> Chunks:
-        """These rows and then the batch's; several small batches are merged at a time, so that their number grows with
-        the logarithm of the rows, and so does the number of times that a row is copied."""
+        """These rows followed by those of the batch. Small batches are merged, so that both the number of batches and
+        the number of times that a row is copied grow with the logarithm of the rows."""
         grown = self if self.judged else self._judge(batch)
         grown, stored = grown._encode(batch)
         batches = [*grown.batches, stored]
@@ -131,7 +181,7 @@ class Chunks:
         return replace(self, batches=batches, files=self.files[: len(batches)])
 
     def filtered(self, mask: npt.NDArray[np.bool_]) -> Chunks:
-        """The rows where the mask holds, stored as they are, in as few batches as may be."""
+        """The rows where the mask is true, encoded as they are, in as few batches as possible."""
         self.check()
         parts = zip(self.offsets, self.batches, strict=False)
         batches = [b.filter(pa.array(mask[start : start + b.num_rows])) for start, b in parts]
@@ -140,12 +190,12 @@ class Chunks:
         return replace(self, batches=tuple(b for b in batches if b.num_rows), files=())
 
     def check(self) -> None:
-        """MP407 when rows that left memory cannot be read as they were written."""
+        """MP407 if a file of spilled rows is damaged."""
         for file in self.files:
             file.check()
 
     def _find(self, row: int) -> tuple[int, int]:
-        """The number of the batch that has a row, and its place there."""
+        """The batch of a row, and the row's position in it."""
         which = bisect_right(self._ends, row)
         if which < len(self.files):
             self.files[which].check()
@@ -155,7 +205,7 @@ class Chunks:
         if len(rows) == 1:
             which_one, place = self._find(int(rows[0]))
             return [self._columns[which_one][p].slice(place, 1) for p in positions]
-        # Small numbers are sorted by radix, in one pass.
+        # numpy sorts small integers by radix, in one pass.
         which = np.searchsorted(self.offsets[1:], rows, side="right").astype(np.int16)
         order = np.argsort(which, kind="stable")
         ends = np.searchsorted(which[order], np.arange(len(self.batches) + 1))
@@ -183,7 +233,8 @@ class Chunks:
         return column if words is None else words.take(column)
 
     def _judge(self, batch: pa.RecordBatch) -> Chunks:
-        """Once there are rows enough to tell, choose the columns to store as codes and encode what is there."""
+        """Once there are enough rows to decide, choose the columns to dictionary-encode, and encode the existing
+        rows."""
         if len(self) + batch.num_rows < _JUDGED_ROWS:
             return self
         self.check()
@@ -215,7 +266,7 @@ class Chunks:
         return chunks, pa.RecordBatch.from_arrays(columns, names=self.schema.names)
 
     def _plain(self, position: int) -> Chunks:
-        """Store a column as it is: it has turned out to have many distinct values."""
+        """Store a column plain, because it has turned out to have many distinct values."""
         batches = []
         self.check()
         for batch in self.batches:
@@ -226,20 +277,20 @@ class Chunks:
 
 
 def _reader(type_: pa.DataType, words: pa.Array | None) -> Callable[[pa.Scalar], Any]:
-    """What makes a stored value a Python value."""
+    """A function that converts a stored value to a Python value."""
     if words is not None:
         return lambda stored: words[stored.as_py()].as_py() if stored.is_valid else None
     if pa.types.is_nested(type_):
         return lambda stored: stored.as_py(maps_as_pydicts="lossy")
     if type_ in (TIMESTAMP, TIMESTAMP_NTZ):
-        # By adding to the first moment, in a tenth of the time that Arrow takes.
+        # Adding to the epoch takes a tenth of the time of Arrow's conversion.
         first: dt.datetime = pa.scalar(0, type_).as_py()
         return lambda stored: first + dt.timedelta(microseconds=stored.value) if stored.is_valid else None
     return methodcaller("as_py")
 
 
 def _encoded(column: pa.Array, words: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The words, with the new ones of a column, and its codes; the column as it is when the words are too many."""
+    """The words, extended by the new ones of a column, and its codes; the column unchanged if there are too many."""
     if len(column) <= _FEW_ROWS:
         return _encoded_few(column, words)
     codes = pc.index_in(column, value_set=words)
@@ -264,7 +315,7 @@ def _encoded_few(column: pa.Array, words: pa.Array) -> tuple[pa.Array, pa.Array]
 
 
 def _in_order(columns: list[pa.Array], order: Ids) -> list[pa.Array]:
-    """Columns whose rows came as `order` says, back in the order asked for."""
+    """Columns whose rows are sorted by `order`, back in the requested order."""
     places = np.empty(len(order), dtype=np.int64)
     places[order] = np.arange(len(order))
     if np.array_equal(places, np.arange(len(order))):
@@ -274,7 +325,7 @@ def _in_order(columns: list[pa.Array], order: Ids) -> list[pa.Array]:
 
 
 def _first_merged(batches: Sequence[pa.RecordBatch], fixed: int) -> int:
-    """The first of the batches to merge with all that follow it; the last one when they are too few."""
+    """The first of the batches to merge with all that follow it; the last one if they are too few."""
     last = len(batches) - 1
     size_max, first = 2 * batches[last].num_rows, last
     while first > fixed and batches[first - 1].num_rows <= size_max and _mergeable(batches[first - 1 :]):

@@ -1,4 +1,4 @@
-"""A compaction beside the writer: the rows of one version in a new heap, brought up to date with the commits since."""
+"""Background compaction: copies the rows of one version to a new heap, then applies the commits since."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from millpond.errors import MillpondError
 from millpond.tables.heap import Version, no_rows
 from millpond.tables.index import Ids
 from millpond.tables.keys import key_columns
-from millpond.tables.successor import Addition, staged
+from millpond.tables.next_version import Addition, staged
 
 if TYPE_CHECKING:
-    from millpond.tables.live import LiveTable
+    from millpond.tables.live_table import LiveTable
 
 
 class Renewed(Protocol):
-    """The rows that a compaction is of."""
+    """The rows of the table that is compacted."""
 
     @property
     def current(self) -> Version:
         """The newest version."""
 
     def adopt(self, fresh: Version, numbers: Ids) -> Version:
-        """Go on in a new heap; called with the table's lock."""
+        """Continue in a new heap; called with the table's lock."""
 
 
 class Compaction:
@@ -40,7 +40,7 @@ class Compaction:
         self.numbers = numbers
 
     def follow(self) -> bool:
-        """Take over what commits did since; False when the table has another heap, or other indexes, by now."""
+        """Apply the commits since the start; False if the table has another heap, or other indexes, by now."""
         newest = self._rows.current
         if newest.heap is not self.base.heap or newest.indexed_columns != self.base.indexed_columns:
             return False
@@ -53,9 +53,9 @@ class Compaction:
         return self._rows.adopt(self.fresh, self.numbers) if self.follow() else None
 
     def _follow(self, newest: Version) -> None:
-        """Rows that came and went meanwhile are left out."""
+        """Apply the changes up to a version; rows that were added and removed meanwhile are left out."""
         base, fresh = self.base, self.fresh
-        # Taken after the version: it has all the deaths that the version knows of.
+        # Read after the version, so that it includes all removals of the version.
         died = newest.heap.died
         early = died[: base.rows]
         gone = np.flatnonzero((early > base.number) & (early <= newest.number))
@@ -74,7 +74,7 @@ def _addition(version: Version, ids: Ids) -> Addition:
 
 
 class Compactor:
-    """A thread that is there while there is work for it. One table at a time."""
+    """A thread that exists only while there is work. It compacts one table at a time."""
 
     def __init__(self, work: Callable[[LiveTable], None], report: Callable[[BaseException], None]) -> None:
         self._work = work
@@ -85,7 +85,7 @@ class Compactor:
         self.stopping = threading.Event()
 
     def ask(self, table: LiveTable) -> None:
-        """Have a table compacted soon."""
+        """Add a table to the queue."""
         with self._lock:
             if self.stopping.is_set() or table.id in self._due:
                 return
@@ -95,12 +95,12 @@ class Compactor:
                 self._thread.start()
 
     def wait(self) -> None:
-        """Return when nothing is left to do."""
+        """Wait until the queue is empty."""
         while (thread := self._thread) is not None:
             thread.join()
 
     def close(self) -> None:
-        """Begin nothing more, and wait for what is under way."""
+        """Start no further compaction, and wait for the current one."""
         self.stopping.set()
         self.wait()
 
@@ -109,7 +109,7 @@ class Compactor:
             try:
                 self._work(table)
             except MillpondError:
-                # A disk that refuses is no failure of a commit; it is tried again after the next one.
+                # A failing disk does not make a commit fail; the compaction is retried after the next one.
                 continue
             except BaseException as error:
                 self._thread = None

@@ -1,4 +1,4 @@
-"""CHECK constraints: which rows break one. A row is rejected where its expression is FALSE; NULL passes."""
+"""CHECK constraints. A row violates one if its expression is FALSE; NULL is accepted."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from sqlglot import exp
 
 from millpond.errors import ConstraintError
 from millpond.schema import Check, Schema
-from millpond.tables.conditions import parsed
+from millpond.tables.selection import parsed
 
-# One value per row, of an expression over rows.
+# Evaluates an expression over rows: one value per row.
 Evaluate = Callable[[exp.Expression, pa.Table], pa.Array]
-# Rows that break a new constraint are named up to this number.
+# A message lists at most this many rows that violate a new constraint.
 NAMED_MAX = 3
 
 
 def breaking(check: Check, rows: pa.Table, evaluate: Evaluate) -> npt.NDArray[np.int64]:
-    """The positions of the rows that break a constraint."""
+    """The positions of the rows that violate a constraint."""
     if not rows.num_rows:
         return np.empty(0, np.int64)
     held = evaluate(check_expression(check), rows)
@@ -35,7 +35,7 @@ def check_expression(check: Check) -> exp.Expression:
 
 
 def require_checks(table: str, schema: Schema, rows: pa.Table, evaluate: Evaluate) -> None:
-    """MP413 when a row breaks a constraint."""
+    """MP413 if a row violates a constraint."""
     for check in schema.checks:
         found = breaking(check, rows, evaluate)
         if len(found):
@@ -44,17 +44,17 @@ def require_checks(table: str, schema: Schema, rows: pa.Table, evaluate: Evaluat
 
 
 def breaks(check: Check) -> str:
-    """Why an event is put aside."""
-    return f"the row breaks the constraint '{check.name}': CHECK ({check.text})"
+    """The reason of a dead letter."""
+    return f"the row violates the constraint '{check.name}': CHECK ({check.text})"
 
 
 def broken_message(table: str, check: Check, row: str) -> str:
-    """What is wrong with a row."""
-    return f"The row {row} breaks the constraint '{check.name}' of '{table}': CHECK ({check.text})."
+    """The message for a row that violates a constraint."""
+    return f"The row {row} violates the constraint '{check.name}' of '{table}': CHECK ({check.text})."
 
 
 def require_kept(table: str, schema: Schema, old: Sequence[Check], rows: pa.Table, evaluate: Evaluate) -> None:
-    """MP413 when a constraint is new and rows that are there already break it."""
+    """MP413 if existing rows violate a new constraint."""
     for check in (c for c in schema.checks if c not in old):
         found = breaking(check, rows, evaluate)
         if len(found):
@@ -62,14 +62,14 @@ def require_kept(table: str, schema: Schema, old: Sequence[Check], rows: pa.Tabl
             more = ", ..." if len(found) > NAMED_MAX else ""
             count = f"{len(found)} row{'s' if len(found) != 1 else ''}"
             message = (
-                f"{count} of '{table}' break the new constraint '{check.name}', CHECK ({check.text}): {named}{more}."
+                f"{count} of '{table}' violate the new constraint '{check.name}', CHECK ({check.text}): {named}{more}."
             )
-            hint = "Change or delete them first, without the constraint; nothing was changed."
+            hint = "Change or delete these rows before you add the constraint; nothing was changed."
             raise ConstraintError("MP413", message, hint=hint)
 
 
 def shown_row(schema: Schema, rows: pa.Table, position: int) -> str:
-    """A row by its key, or whole where there is none."""
+    """A row for messages: its key, or all columns if there is none."""
     names = list(schema.key or schema.names)
     row = rows.select(names).slice(position, 1).to_pylist()[0]
     return ", ".join(f"{name} = {value!r}" for name, value in row.items())

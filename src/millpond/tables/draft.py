@@ -1,4 +1,4 @@
-"""A table inside a transaction: the version it began with, less the rows it removed, plus the rows it added."""
+"""Drafts: a table inside a transaction, as the version at its beginning, minus removed rows, plus added rows."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from millpond.schema import Schema
 from millpond.tables.heap import Version, empty_version, no_rows
 from millpond.tables.index import Ids
 from millpond.tables.keys import Keys, key_columns
-from millpond.tables.shape import Row, RowShape
-from millpond.tables.successor import Addition, changed
+from millpond.tables.next_version import Addition, changed
+from millpond.tables.single_rows import Row, RowShape
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 class State(Protocol):
-    """One fixed content of a table, rows named by numbers: what reading is written against."""
+    """A fixed content of a table, with numbered rows: the interface of all reading methods."""
 
     @property
     def number(self) -> int: ...
@@ -32,7 +32,7 @@ class State(Protocol):
 
     @property
     def live(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
 
     @property
     def indexed_columns(self) -> tuple[tuple[int, ...], ...]:
@@ -45,16 +45,17 @@ class State(Protocol):
         """Some columns of all rows, in the order of `ids`."""
 
     def table(self, ids: Ids, positions: Sequence[int]) -> pa.Table:
-        """Some columns of some rows, in the order asked for."""
+        """Some columns of some rows, in the order of `ids`."""
 
     def locate(self, keys: Keys) -> Ids:
         """The row of each key, or -1."""
 
     def locate_by(self, columns: tuple[int, ...], keys: Keys) -> Ids | None:
-        """All rows whose columns have one of the values, through an index; None when there is none."""
+        """All rows whose columns have one of the values, through an index; None if there is no index."""
 
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> Ids | None:
-        """Rows among which are all that satisfy a condition, when the backend can tell without reading every row."""
+        """A superset of the rows that satisfy a condition, if the backend can find it without reading every row; else
+        None."""
 
 
 class Base(State, Protocol):
@@ -64,21 +65,25 @@ class Base(State, Protocol):
     def rows(self) -> int: ...
 
     @property
-    def nbytes(self) -> int:
-        """The bytes that it takes in memory."""
+    def extent(self) -> int:
+        """The numbers of all rows are below it; of a table on a server, those that were fetched so far."""
 
-    def there(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Which of some rows are there."""
+    @property
+    def nbytes(self) -> int:
+        """The size in memory."""
+
+    def existing(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """Which of some rows exist in this version."""
 
     def all_but(self, positions: Sequence[int], gone: npt.NDArray[np.bool_]) -> pa.Table:
-        """Some columns of all rows but those marked."""
+        """Some columns of all rows except those in the mask."""
 
     def at(self, number: int, rows: int, live: int) -> Base:
         """An older version of the same rows."""
 
 
 @dataclass(frozen=True)
-class Mark:
+class DraftPoint:
     """A point that a draft can return to."""
 
     removals: int
@@ -93,10 +98,10 @@ class Draft:
         self.base = base
         self.schema = base.schema
         self._removals: list[Ids] = []
-        # The same rows as a mask, made when somebody reads the draft: most transactions only write.
+        # The same rows as a mask, built when the draft is read: most transactions only write.
         self._gone: npt.NDArray[np.bool_] | None = None
         self._own: Version | None = None
-        # The rows of the first change wait here unindexed: most transactions change a table once.
+        # The rows of the first change are kept here without an index: most transactions change a table once.
         self._first: Addition | None = None
 
     @property
@@ -173,11 +178,11 @@ class Draft:
         return np.concatenate([found[found >= 0], *mine])
 
     def change(self, removed: Ids, batch: pa.RecordBatch, keys: Keys | None = None) -> None:
-        """Remove rows and add others, whose keys must be unique and free once the rows are removed."""
+        """Remove rows and add others, whose keys must be unique and not in use after the removal."""
         self._change(removed, Addition(self.schema, batch, keys))
 
     def change_one(self, removed: Ids, shape: RowShape, row: Row, key: Keys | None) -> None:
-        """The same with one row to add, as its table's shape has it."""
+        """The same for one added row, in the form of the table's RowShape."""
         self._change(removed, Addition.of_one(shape, row, key))
 
     def remove(self, rows: Ids) -> None:
@@ -200,10 +205,10 @@ class Draft:
         if len(rows):
             self._removals.append(rows)
             if self._gone is not None:
-                self._gone[rows] = True
+                self._gone = _with(self._gone, self.base.extent, rows)
 
     def values(self, row: int) -> Row | None:
-        """A row of the base as Python values, where that takes no query; None otherwise."""
+        """A row of the base as Python values, if that requires no query; else None."""
         base = self.base
         if not isinstance(base, Version) or base.heap.shape is None or row >= base.rows:
             return None
@@ -212,27 +217,27 @@ class Draft:
         except (ValueError, OverflowError):
             return None
 
-    def mark(self) -> Mark:
-        return Mark(len(self._removals), self._own, self._first)
+    def point(self) -> DraftPoint:
+        return DraftPoint(len(self._removals), self._own, self._first)
 
-    def rollback_to(self, mark: Mark) -> None:
-        del self._removals[mark.removals :]
+    def rollback_to(self, point: DraftPoint) -> None:
+        del self._removals[point.removals :]
         self._gone = None
-        self._first = mark.first
-        if mark.own is None or mark.own is self._own:
-            self._own = mark.own
+        self._first = point.first
+        if point.own is None or point.own is self._own:
+            self._own = point.own
         else:
-            # The heap behind that version has grown since; its rows start a heap of their own.
-            self._own, self._first = None, _addition(mark.own)
+            # The heap of that version has grown since, so its rows start a new heap.
+            self._own, self._first = None, _addition(point.own)
 
     def removed(self) -> Ids:
-        """The rows of the base that are gone, each once."""
+        """The removed rows of the base, without duplicates."""
         if len(self._removals) == 1:
             return self._removals[0]
         return np.concatenate(self._removals) if self._removals else _NO_ROWS
 
     def added(self) -> Addition:
-        """The rows that are new."""
+        """The added rows."""
         if self._first is not None:
             return self._first
         return _addition(self._own) if self._own is not None else Addition(self.schema, None)
@@ -242,8 +247,9 @@ class Draft:
         return rows if gone is None else np.where((rows >= 0) & gone[rows], -1, rows)
 
     def _gone_rows(self) -> npt.NDArray[np.bool_] | None:
-        if self._gone is None and self._removals:
-            self._gone = np.zeros(self.base.rows, dtype=np.bool_)
+        extent = self.base.extent
+        if self._removals and (self._gone is None or len(self._gone) < extent):
+            self._gone = np.zeros(extent, dtype=np.bool_)
             for ids in self._removals:
                 self._gone[ids] = True
         return self._gone
@@ -254,6 +260,14 @@ class Draft:
             empty = empty_version(self.schema, indexes)
             self._own, self._first = changed(empty, _NO_ROWS, self._first), None
         return self._own
+
+
+def _with(mask: npt.NDArray[np.bool_], extent: int, rows: Ids) -> npt.NDArray[np.bool_]:
+    """A mask with some more rows; a longer one if rows were fetched since it was built."""
+    if len(mask) < extent:
+        mask = np.append(mask, np.zeros(extent - len(mask), dtype=np.bool_))
+    mask[rows] = True
+    return mask
 
 
 def _addition(version: Version) -> Addition:

@@ -1,36 +1,57 @@
-"""The folder that a store's commits live in: log, checkpoints, the lock on it, and recovery."""
+"""The folder of a store: its commit log, checkpoints, lock, and recovery."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from millpond import registry
+from millpond.contracts.table import Clock, TableSpec
 from millpond.disk import make_folder, refused
-from millpond.errors import Problem, Severity, StateError
+from millpond.errors import NotYetError, Problem, Severity, StateError
 from millpond.faults import reach
 from millpond.tables import checkpoint
-from millpond.tables.backends import rows_of
+from millpond.tables.backend import TableRows
 from millpond.tables.checkpoint import Manifest, TableFile
+from millpond.tables.commit_log import (
+    CONTINUED,
+    Log,
+    Record,
+    is_new,
+    log_numbers,
+    log_path,
+    new_log,
+    read_logs,
+    size_of,
+)
 from millpond.tables.draft import Base
-from millpond.tables.log import Log, Record, new_log, size_of
-from millpond.tables.logs import CONTINUED, is_new, log_numbers, log_path, read_logs
-from millpond.tables.memory import Clock
-from millpond.tables.records import Blob, changes_of, replayed, spec_from_json
-from millpond.tables.rows import TableRows
+from millpond.tables.log_records import NEXT_ROW, Blob, changes_of, redo_by_key, replayed, spec_from_json
 from millpond.tables.spill_files import SPILL, remove_abandoned
 
-# A checkpoint is due when the log is this large and larger than what a checkpoint would write.
+
+def rows_of(spec: TableSpec, clock: Clock = time.time, folder: Path | None = None) -> TableRows:
+    """An empty table of a backend, in the folder of its store; MP308 if there is no such backend, MP901 if it is not
+    supported yet."""
+    plugin = registry.find("backend", spec.backend)
+    if plugin.make is None:
+        message = f"The backend '{spec.backend}' is not supported in this version."
+        raise NotYetError("MP901", message, hint="Use 'backend' = 'memory'.")
+    return plugin.make(spec, clock, folder)
+
+
+# A checkpoint is due if the log has at least this size and is larger than the checkpoint would be.
 _LOG_BYTES_MIN = 64 * 1024 * 1024
 
 
 @dataclass
 class Recovered:
-    """What a folder held: the state that a store begins with."""
+    """The recovered state of a folder, with which a store starts."""
 
     tables: dict[int, TableRows] = field(default_factory=dict)
     updated_at: dict[int, float] = field(default_factory=dict)
@@ -41,7 +62,7 @@ class Recovered:
 
 @dataclass(frozen=True)
 class TableState:
-    """A table for a checkpoint; only one that is `durable` has its rows there."""
+    """A table in a checkpoint; only a `durable` one has its rows there."""
 
     id: int
     spec: Mapping[str, Any]
@@ -52,7 +73,7 @@ class TableState:
 
 
 class Folder:
-    """One process at a time has it."""
+    """The folder of a store, locked by one process at a time."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self.path = path
@@ -61,13 +82,13 @@ class Folder:
             make_folder(path)
             self._guard = lock_folder(path / "lock")
         except OSError as error:
-            raise refused("The tables' folder cannot be used", path, error) from error
+            raise refused("The folder of the tables cannot be used", path, error) from error
         self.checkpointing = threading.Lock()
         self._log: Log | None = None
         self._log_number = 1
         self._manifest = Manifest()
         self._older_bytes = 0
-        # The bytes of a table's rows in a log file, by the numbers of both.
+        # The size of a table's rows in a log file, by the numbers of both.
         self._shares: dict[tuple[int, int], int] = {}
         self._background: threading.Thread | None = None
 
@@ -90,7 +111,7 @@ class Folder:
                 sequence = record.sequence
         self._open_log(sequence)
         if found is None:
-            # After the log, so that a manifest always has the log that it names.
+            # After the log, so that the log file of a manifest always exists.
             checkpoint.write_manifest(self.path, manifest, "folder.manifest")
             state.problems += [] if new else [_made_again(self.path)]
         self._remove_strays()
@@ -110,7 +131,7 @@ class Folder:
         self._count(self._log_number, header, blobs)
 
     def rotate(self) -> None:
-        """Go on in a new log file; called with no commit under way."""
+        """Continue in a new log file; called while no commit is in progress."""
         assert self._log is not None
         fresh = new_log(log_path(self.path, self._log_number + 1), self._log.sequence + 1)
         try:
@@ -124,7 +145,7 @@ class Folder:
         self._rotated_at = (fresh.sequence, self._log_number)
 
     def write_checkpoint(self, states: Sequence[TableState], values: Mapping[str, Any], next_table: int) -> None:
-        """Write the state as of the last `rotate`, then let go of the logs before it."""
+        """Write the state as of the last `rotate`, then remove the logs before it."""
         reach("checkpoint.begin")
         sequence, log = self._rotated_at
         old = {t.id: t for t in self._manifest.tables}
@@ -140,14 +161,14 @@ class Folder:
         self._remove_strays()
 
     def wants_checkpoint(self) -> bool:
-        """Whether the log has grown large beside the tables; asked after every commit."""
+        """Whether the log has become large compared to the tables; called after every commit."""
         assert self._log is not None
         size = self._log.nbytes + self._older_bytes
         return size > max(_LOG_BYTES_MIN, 2 * sum(t.size for t in self._manifest.tables))
 
     def in_background(self, work: Callable[[], None], report: Callable[[BaseException], None]) -> None:
-        """Do it on a thread of its own unless one is at it already. A disk that refuses is met again, and reported,
-        by the next commit."""
+        """Run `work` in a background thread, unless one is running. An error of the disk is not reported here, because
+        the next commit has it again and reports it."""
         if self._background is not None and self._background.is_alive():
             return
         self._background = threading.Thread(
@@ -156,7 +177,7 @@ class Folder:
         self._background.start()
 
     def bytes_of(self, table: int) -> int:
-        """The bytes of a table in its checkpoint and in the log since."""
+        """The size of a table in its checkpoint and in the log since."""
         in_checkpoint = next((t.size for t in self._manifest.tables if t.id == table), 0)
         return in_checkpoint + sum(size for where, size in self._shares.copy().items() if where[1] == table)
 
@@ -164,14 +185,14 @@ class Folder:
         if self._background is not None:
             self._background.join()
         if self._log is not None:
-            # A disk that refuses has lost nothing: it is only not known how far the log went.
+            # Nothing is lost if this fails; only a later truncation of the log would not be detected.
             _quietly(self._note_end)
             self._log.close()
             self._log = None
         os.close(self._guard)
 
     def _note_end(self) -> None:
-        """Let the manifest say how far the log goes, so that a log that is cut later is noticed."""
+        """Record the end of the log in the manifest, so that a later truncation of the log is detected."""
         assert self._log is not None
         if self._log.sequence > self._manifest.end:
             self._manifest = replace(self._manifest, end=self._log.sequence)
@@ -210,6 +231,9 @@ class Folder:
         for entry, gone, added in changes_of(record):
             rows = state.tables[entry["table"]]
             state.updated_at[entry["table"]] = header["at"]
+            if NEXT_ROW in entry:
+                redo_by_key(rows, entry, gone, added)
+                continue
             if rows.has(entry.get("version", 0)):
                 continue
             _redo(rows, gone, added)
@@ -233,7 +257,7 @@ class Folder:
         return TableFile(state.id, state.spec, version.number, name, size, checksum)
 
     def _remove_strays(self) -> None:
-        """Files that no manifest names: logs before the checkpoint, old tables, half-written ones."""
+        """Remove files that the manifest does not refer to: older logs, old tables, incomplete files."""
         named = {t.file for t in self._manifest.tables}
         logs = {log_path(self.path, n).name for n in log_numbers(self.path, self._manifest.log)}
         for path in [*self.path.glob("log-*"), *self.path.glob("table-*"), *self.path.glob("*.new")]:
@@ -250,7 +274,7 @@ def _redo(rows: TableRows, gone: Blob, added: Blob) -> None:
 
 
 def _made_again(folder: Path) -> Problem:
-    message = f"{folder / checkpoint.MANIFEST} was missing; it was made again, and the commit log has all commits."
+    message = f"{folder / checkpoint.MANIFEST} was missing; it was rebuilt from the commit log, which has all commits."
     return Problem("MP812", message, hint="Nothing was lost.", severity=Severity.WARNING)
 
 

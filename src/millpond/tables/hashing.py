@@ -1,4 +1,4 @@
-"""64-bit hashes and exact comparison of key columns, whole arrays at a time."""
+"""64-bit hashes and exact comparison of key columns, vectorized."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9)
 _HALF = np.uint64(32)
 _SEED_INT, _MIX_INT, _ALL = int(_SEED), int(_MIX), (1 << 64) - 1
 _NULL = np.uint64(0x94D049BB133111EB)
-# The bytes of a word that belong to a value with n bytes left.
+# Masks for the bytes of a word that belong to a value with n bytes left.
 _KEEP = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
 
 
@@ -31,7 +31,7 @@ def hash_columns(columns: Sequence[pa.Array]) -> Words:
 
 
 def hash_key(parts: Sequence[str | bytes | int]) -> int:
-    """The hash of one key of texts, bytes and whole numbers, as `hash_columns` gives it."""
+    """The hash of one key of texts, bytes and whole numbers, equal to that of `hash_columns`."""
     total = -1
     for part in parts:
         if isinstance(part, int):
@@ -116,7 +116,7 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 def _as_text(column: pa.Array) -> pa.Array:
-    """Nested keys are rare: their printed form is hashed, their values are compared."""
+    """Nested keys are rare, so their printed form is hashed and their values are compared in Python."""
     return pa.array([repr(_same(value)) for value in column.to_pylist()], pa.string())
 
 
@@ -132,7 +132,7 @@ def _same(value: Any) -> Any:
 
 
 def _hash_text(column: pa.Array) -> Words:
-    """Eight bytes of every value at a time, so the loop runs as often as the longest value is long."""
+    """Hash eight bytes of every value per step, so that the number of steps depends on the longest value only."""
     count = len(column)
     offsets = np.frombuffer(column.buffers()[1], dtype=np.int32, count=count + 1, offset=column.offset * 4)
     starts = offsets[:-1].astype(np.int64)
@@ -141,7 +141,7 @@ def _hash_text(column: pa.Array) -> Words:
     longest, shortest = (int(sizes.max()), int(sizes.min())) if count else (0, 0)
     words = _unaligned_words(column.buffers()[2], int(offsets[-1])) if longest else np.empty(0, np.uint64)
     for done in range(0, longest, 8):
-        # While all values are long enough there is nothing to pick out.
+        # While all values are long enough, no selection is necessary.
         rows = np.flatnonzero(sizes > done) if done >= shortest else slice(None)
         piece = words[starts[rows] + done]
         if done + 8 > shortest:

@@ -1,4 +1,4 @@
-"""Rows in memory: a heap that only grows, and the immutable versions that readers look at it through."""
+"""Rows in memory: an append-only heap, and the immutable versions through which readers see it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from sqlglot import exp
 
 from millpond.schema import Schema
 from millpond.tables import hashing
-from millpond.tables.chunks import Chunks
+from millpond.tables.chunks import Chunks, lazy, side_by_side
 from millpond.tables.hashing import equal_rows
-from millpond.tables.hot import HotRows
 from millpond.tables.index import (
     Ids,
     KeyIndex,
@@ -30,19 +29,43 @@ from millpond.tables.index import (
     with_run,
 )
 from millpond.tables.keys import Keys, among, contiguous
-from millpond.tables.lazy import lazy
-from millpond.tables.shape import Row, shape_of
-from millpond.tables.sides import side_by_side
+from millpond.tables.single_rows import Row, shape_of
 
-# The version in which a row that is still there died.
+ROWS_MAX = 65_536
+
+
+class HotRows:
+    """A cache of recently read rows: row number and dict by key. It has two halves: entries that are not used while one
+    half fills up are dropped with the other. The content of a row number never changes, so an entry is valid for every
+    version that has the row."""
+
+    def __init__(self) -> None:
+        self._young: dict[Any, tuple[int, dict[str, Any]]] = {}
+        self._old: dict[Any, tuple[int, dict[str, Any]]] = {}
+
+    def get(self, key: Any) -> tuple[int, dict[str, Any]] | None:
+        entry = self._young.get(key)
+        if entry is None:
+            entry = self._old.get(key)
+            if entry is not None:
+                self.put(key, *entry)
+        return entry
+
+    def put(self, key: Any, row: int, values: dict[str, Any]) -> None:
+        if len(self._young) >= ROWS_MAX // 2:
+            self._old, self._young = self._young, {}
+        self._young[key] = (row, values)
+
+
+# The version that removed a row which still exists.
 ALIVE = np.iinfo(np.int64).max
 _CAPACITY_MIN = 1024
 _SPARE_SHARE = 4
-# The keys of so many rows stay in the processor's cache; those of more are read in the order of memory.
+# The keys of this many rows stay in the CPU cache; those of more rows are read in memory order.
 _NEAR_ROWS = 50_000
-# From so many keys on a lookup fetches first and compares afterwards.
+# From this many keys on, a lookup first fetches rows and then compares their keys.
 _MANY_KEYS = 1024
-# So many rows that came one by one are kept as Python values, which take about so many bytes each.
+# The maximal number of single rows kept as Python values, and the approximate size of one in bytes.
 TAIL_ROWS_MAX = 512
 _VALUE_BYTES = 64
 
@@ -50,8 +73,8 @@ Indexes = Mapping[tuple[int, ...], tuple[Run, ...]]
 
 
 class Heap:
-    """What the versions of a table share between two compactions. One writer; readers come in by a version, which
-    hides what is newer than itself: rows from its `rows` on, and deaths after its `number`."""
+    """The data that the versions of a table share between two compactions. There is one writer; readers access it
+    through a version, which hides what is newer: rows from its `rows` on, and removals after its `number`."""
 
     def __init__(self, schema: Schema, rows_expected: int = 0) -> None:
         capacity = max(_CAPACITY_MIN, rows_expected)
@@ -65,10 +88,11 @@ class Heap:
         self.shape = shape_of(schema)
 
     def reserve(self, rows: int) -> None:
-        """Room for so many rows. A reader may go on with the arrays it took: they hold all that it may see."""
+        """Make room for this many rows. A reader may continue to use the arrays it has: they contain all that it may
+        see."""
         if rows <= len(self.died):
             return
-        # With spare room, so that the small change after a large load does not copy everything.
+        # With spare room, so that a small change after a large load does not copy everything.
         capacity = rows + rows // _SPARE_SHARE
         died = np.full(capacity, ALIVE, dtype=np.int64)
         died[: len(self.died)] = self.died
@@ -85,10 +109,10 @@ class Heap:
 
 @dataclass(frozen=True)
 class Version:
-    """A table as one commit left it. `live` of its first `rows` rows are there, the others are dead.
+    """A table after one commit. `live` of its first `rows` rows exist, the others were removed.
 
-    Chunks and indexes have the first of the rows; those that came one by one since are in `tail`, a list that later
-    versions append to. Only what must have them in Arrow settles them there."""
+    Chunks and indexes contain the first rows; rows that were added one by one since are in `tail`, a list to which
+    later versions append. They are moved to chunks (settled) only when they are needed in Arrow."""
 
     number: int
     heap: Heap
@@ -96,7 +120,7 @@ class Version:
     rows: int
     live: int
     indexes: Indexes = field(default_factory=dict)
-    # Rows that are there but must not be seen: those of a cache that have expired.
+    # Rows that exist but must not be visible: expired rows of a cache.
     hidden: npt.NDArray[np.bool_] | None = None
     tail: list[Row] = field(default_factory=list)
 
@@ -110,19 +134,19 @@ class Version:
 
     @lazy
     def mask(self) -> npt.NDArray[np.bool_] | None:
-        """Which rows are there; None when all are."""
+        """Which rows exist; None if all do."""
         if self.live == self.rows:
             return None
         mask = self.heap.died[: self.rows] > self.number
         return mask if self.hidden is None else mask & ~self.hidden
 
-    def there(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Which of some rows are there."""
+    def existing(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """Which of some rows exist in this version."""
         there = (ids < self.rows) & (self.heap.died[ids] > self.number)
         return there if self.hidden is None else there & ~self.hidden[ids]
 
     def ids(self) -> Ids:
-        """All rows that are there, in the order of arrival."""
+        """All existing rows, in order of arrival."""
         return np.arange(self.rows) if self.mask is None else np.flatnonzero(self.mask)
 
     def all(self, positions: Sequence[int]) -> pa.Table:
@@ -160,7 +184,7 @@ class Version:
 
     @property
     def extended(self) -> Version:
-        """The version to append one more row to: with a tail that has room and that nobody had to settle yet."""
+        """The version to append one more row to, whose tail has room and has not been settled."""
         full = self.rows - len(self.chunks) >= TAIL_ROWS_MAX
         return self.settled if full or "_settled" in self.__dict__ else self
 
@@ -170,7 +194,7 @@ class Version:
         return self.settled.chunks if needed else self.chunks
 
     def all_but(self, positions: Sequence[int], gone: npt.NDArray[np.bool_]) -> pa.Table:
-        """Some columns of all rows but those marked."""
+        """Some columns of all rows except those in the mask."""
         return self.settled.chunks.all(positions, ~gone if self.mask is None else self.mask & ~gone)
 
     def at(self, number: int, rows: int, live: int) -> Version:
@@ -178,14 +202,19 @@ class Version:
         return Version(number, self.heap, self.chunks.first(rows), rows, live, self.indexes, tail=self.tail)
 
     @property
+    def extent(self) -> int:
+        """The numbers of all rows are below it."""
+        return self.rows
+
+    @property
     def nbytes(self) -> int:
-        """The bytes in memory, those of the indexes included."""
+        """The size in memory, including the indexes."""
         runs = sum(run.nbytes for each in self.indexes.values() for run in each)
         tail = max(0, self.rows - len(self.chunks)) * len(self.schema) * _VALUE_BYTES
         return self.chunks.nbytes + self.heap.nbytes + runs + tail
 
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> Ids | None:
-        """Reading every row is what a heap does best."""
+        """None: a heap has no better way than reading every row."""
         return None
 
     def locate(self, keys: Keys) -> Ids:
@@ -216,8 +245,8 @@ class Version:
         return found
 
     def fetch(self, keys: Keys) -> tuple[Ids, pa.Table] | None:
-        """The rows that have one of many keys, each once, in one pass over the columns: what is fetched is compared
-        with the keys. None when that is not how to do it, as there are few, or a hash has found a wrong or dead row."""
+        """The rows of many keys, each once, in one pass over the columns: rows are fetched by hash, then compared with
+        the keys. None if another way is necessary: for few keys, or if a hash found a wrong or removed row."""
         index = self.heap.index
         if index is None or self.rows <= _NEAR_ROWS or len(keys) < _MANY_KEYS:
             return None
@@ -230,7 +259,7 @@ class Version:
         rows, places = in_row_order(rows)
         first = first_of_each(rows)
         ids, asked = rows[first], there.take(places)
-        # The first is done here and may itself share its work out; what another thread does must not.
+        # The first function runs in this thread and may use threads itself; the others must not.
         table, given = side_by_side(
             (partial(self.table, ids, range(len(self.schema))), partial(keys.taken, asked[first])), len(ids)
         )
@@ -256,7 +285,7 @@ class Version:
         return -1, -1
 
     def has(self, row: int) -> bool:
-        """Whether one row is there."""
+        """Whether a row exists in this version."""
         if row >= self.rows or self.heap.died.item(row) <= self.number:
             return False
         return self.hidden is None or not self.hidden.item(row)
@@ -267,15 +296,15 @@ class Version:
         return dict(zip(self.schema.names, values, strict=True))
 
     def locate_by(self, columns: tuple[int, ...], keys: Keys) -> Ids | None:
-        """All rows whose columns have one of the values, through an index; None when there is none."""
+        """All rows whose columns have one of the values, through an index; None if there is no index."""
         if columns not in self.indexes:
             return None
         runs = self.settled.indexes[columns]
         hashes = np.sort(keys.hashes)
         hashes = hashes[np.append(True, hashes[1:] != hashes[:-1])] if len(hashes) else hashes
         rows = distinct(np.concatenate([np.empty(0, dtype=np.int64), *(run.find(hashes) for run in runs)]))
-        rows = rows[self.there(rows)]
-        # A hash may belong to several values: keep the rows whose values are among the keys.
+        rows = rows[self.existing(rows)]
+        # Different values may have the same hash, so keep only the rows whose values are among the keys.
         own = Keys(tuple(self.columns(rows, columns)))
         return rows[among(own, keys)]
 
@@ -289,7 +318,7 @@ class Version:
         return replace(whole, indexes={**whole.indexes, columns: (run,)})
 
     def _have(self, rows: Ids, keys: Keys, positions: Ids) -> npt.NDArray[np.bool_]:
-        """Which rows have the key at the same place of `positions`; row -1 has none."""
+        """Which rows have the key at the same index of `positions`; row -1 has none."""
         if self.rows <= _NEAR_ROWS and rows.min() >= 0:
             return equal_rows(keys.at(positions), self.columns(rows, self.heap.key))
         same = np.zeros(len(rows), dtype=np.bool_)
@@ -297,7 +326,7 @@ class Version:
         first = int(np.searchsorted(rows, 0))
         rows, places = rows[first:], places[first:]
         asked = places if len(positions) == len(keys) else positions.take(places)
-        # The first is done here and may itself share its work out; what another thread does must not.
+        # The first function runs in this thread and may use threads itself; the others must not.
         stored, given = side_by_side(
             (partial(self.columns, rows, self.heap.key), partial(keys.taken, asked)), len(rows)
         )
@@ -307,7 +336,7 @@ class Version:
     def _visible(self, slots: Slots, entries: Links) -> Ids:
         """The row of each slot that this version sees, or -1."""
         rows = slots.row.take(entries).astype(np.int64)
-        # Taken after the rows: a writer makes these arrays larger before it lets a slot point into the new part.
+        # Read after the rows: a writer enlarges these arrays before it lets a slot point into the new part.
         before, died = self.heap.before, self.heap.died
         newer = np.flatnonzero(rows >= self.rows)
         while len(newer):

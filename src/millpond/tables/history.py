@@ -1,4 +1,4 @@
-"""What recent commits did to a table, kept within a bound, for views and for reading an older version."""
+"""The recent changes of a table, up to a bound, for refreshing views and for reading older versions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS_MAX = 200_000
 
 @dataclass(frozen=True)
 class Entry:
-    """One commit by row numbers, which stay right until the heap is compacted: `first` to `end` were added."""
+    """One commit as row numbers, which stay valid until the heap is compacted: `first` to `end` were added."""
 
     number: int
     removed: Ids
@@ -41,7 +41,8 @@ class History:
         self._start: Entry | None = None
 
     def start(self, version: Base) -> None:
-        """Called with the first version of a heap, of which only the numbers are kept: it would hold on to its rows."""
+        """Called with the first version of a heap, of which only the numbers are stored, so that its rows can be
+        freed."""
         self._start = Entry(version.number, np.empty(0, dtype=np.int64), version.rows, version.rows, version.live)
 
     def add(self, entry: Entry) -> None:
@@ -51,7 +52,7 @@ class History:
             self._rows -= _size(self._entries.popleft())
 
     def changes_since(self, number: int, newest: Base) -> tuple[Change, ...] | None:
-        """What commits after a version did, oldest first; None when some of them are forgotten."""
+        """The changes of the commits after a version, oldest first; None if some are no longer stored."""
         wanted = [
             _as_change(e, newest) for e in list(self._entries) if _number(e) > number and _number(e) <= newest.number
         ]
@@ -60,17 +61,17 @@ class History:
         return tuple(wanted)
 
     def version(self, number: int, newest: Base) -> Base | None:
-        """An older version of the newest heap, made again from its entry."""
+        """An older version of the newest heap, rebuilt from its entry."""
         if number == newest.number:
             return newest
-        # A reader may hold a version that is older than the last compaction.
+        # A reader may have a version that is older than the last compaction.
         for entry in (self._start, *list(self._entries)):
             if isinstance(entry, Entry) and entry.number == number < newest.number:
                 return newest.at(number, entry.end, entry.live)
         return None
 
     def detach(self, newest: Base) -> None:
-        """Called before compaction: keep as rows what row numbers will no longer tell."""
+        """Called before compaction: convert entries to rows, because row numbers become invalid."""
         self._entries = deque(_as_change(e, newest) for e in self._entries)
 
 

@@ -1,4 +1,4 @@
-"""Indexes over row numbers: a hash index for the primary key, sorted runs of hashes for any other columns."""
+"""Indexes over row numbers: a hash index for the primary key, sorted runs of hashes for other columns."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Links = npt.NDArray[np.int32]
 
 _SLOTS_MIN = 1024
 _BUCKETS_PER_SLOT = 2
-# A quarter of the room stays free when the arrays grow for one large load.
+# The spare room when the arrays grow for one large load: a quarter.
 _SPARE_SHARE = 4
-# The upper bits of a product with the golden ratio spread the lower ones, which alone are too alike for like keys.
+# The upper bits of a product with the golden ratio spread the lower bits, which are too similar for similar keys.
 _GOLDEN = 0x9E3779B97F4A7C15
 _WORD = 64
 _ALL = (1 << _WORD) - 1
@@ -26,10 +26,10 @@ _LOWER = (1 << _HALF) - 1
 
 @dataclass(frozen=True)
 class Slots:
-    """The arrays of a key index; replaced together when they grow, so a reader that took them stays consistent.
+    """The arrays of a key index; replaced together when they grow, so that a reader of the old ones stays consistent.
 
-    A slot stands for one key for as long as the heap lives. `row` is the newest row of the key; `chain` leads to the
-    next slot of the same bucket. Slots are only ever added, so a reader may meet slots newer than its version."""
+    A slot belongs to one key for the lifetime of the heap. `row` is the newest row of the key; `chain` is the next slot
+    of the same bucket. Slots are only added, so a reader may find slots that are newer than its version."""
 
     heads: Links
     chain: Links
@@ -87,7 +87,7 @@ class KeyIndex:
         self.used = 0
 
     def add(self, hashes: Words, rows: Ids) -> None:
-        """New slots for keys that have none. Whatever a reader can reach is complete before it is linked."""
+        """Add slots for new keys. A slot is complete before it is linked, so that readers see only complete ones."""
         first, end = self.used, self.used + len(hashes)
         slots = self.slots
         if end > len(slots.row):
@@ -109,20 +109,20 @@ def distinct(ids: Ids) -> Ids:
 
 
 def first_of_each(ids: Ids) -> npt.NDArray[np.bool_]:
-    """Which of ascending numbers are not the same as the one before."""
+    """Which of ascending numbers differ from the one before."""
     first = np.ones(len(ids), dtype=np.bool_)
     np.not_equal(ids[1:], ids[:-1], out=first[1:])
     return first
 
 
 def in_row_order(rows: Ids) -> tuple[Ids, Ids]:
-    """The rows ascending, and where each of them stood. Sorting both as one number takes a third of an argsort."""
+    """The rows ascending, and the original position of each. Sorting both as one number takes a third of an argsort."""
     both = np.sort((rows << _HALF) | np.arange(len(rows)))
     return both >> _HALF, both & _LOWER
 
 
 def renumbered_run(run: Run, numbers: Ids) -> Run:
-    """A run after a compaction; rows whose new number is -1 are gone."""
+    """A run after a compaction; rows whose new number is -1 were removed."""
     rows = numbers[run.rows]
     there = rows >= 0
     return Run(run.hashes[there], rows[there].astype(np.int32))
@@ -147,7 +147,7 @@ def _grown(slots: Slots, used: int, needed: int) -> Slots:
 
 
 def _link(slots: Slots, first: int, end: int) -> None:
-    """Put slots at the head of their buckets' chains, several new ones of one bucket behind each other."""
+    """Insert slots at the head of the chains of their buckets."""
     if first == end:
         return
     if end == first + 1:
@@ -171,7 +171,7 @@ def _link(slots: Slots, first: int, end: int) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """Rows sorted by the hash of some columns; never changed once made."""
+    """Rows sorted by the hash of some columns; immutable."""
 
     hashes: Words
     rows: Links
@@ -194,7 +194,7 @@ class Run:
 
 
 def sorted_run(hashes: Words, first_row: int) -> Run:
-    """The run of rows that follow each other from `first_row`."""
+    """The run of consecutive rows from `first_row`."""
     order = np.argsort(hashes)
     return Run(hashes[order], (order + first_row).astype(np.int32))
 

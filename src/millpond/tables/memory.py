@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from millpond.contracts.table import BackendPlugin, Capabilities, TableSpec
+from millpond.contracts.table import BackendPlugin, Capabilities, Clock, TableSpec
 from millpond.errors import ConflictError, MillpondError, TableError
 from millpond.faults import reach
 from millpond.options import BOOLEAN, FOLDER, SIZE, Option, choice
+from millpond.tables.backend import Urgency
 from millpond.tables.compaction import Compaction
 from millpond.tables.draft import Draft
 from millpond.tables.heap import Version, empty_version
 from millpond.tables.history import Entry, History, renumbered
 from millpond.tables.index import Ids
 from millpond.tables.keys import key_columns
-from millpond.tables.rows import Urgency
+from millpond.tables.next_version import Addition, Staged, changed, compacted, entries_of, staged
 from millpond.tables.spill_files import SPILL, SpillFolder, temporary_root
-from millpond.tables.spilling import Spill
-from millpond.tables.successor import Addition, Staged, changed, compacted, entries_of, staged
+from millpond.tables.spill_policy import Spill
 
-Clock = Callable[[], float]
-
-# Dead rows are dropped when they outnumber the live ones and there are enough of them to be worth it.
+# Dead rows are removed when they outnumber the live ones and there are enough of them to be worth the work.
 _DEAD_MIN = 4096
-# When so many dead rows come to a live one the writer waits for the compaction, so that memory has a bound.
+# With this many dead rows per live row, the writer waits for the compaction, so that memory is bounded.
 _PATIENCE = 4
-_FULL_HINT = "Delete rows, raise 'max_memory', or let rows go to files with 'spill' = 'true'. Nothing was changed."
-# How many rows of a checkpoint are taken up at a time when they may spill.
+_FULL_HINT = "Delete rows, increase 'max_memory', or set 'spill' = 'true' to move rows to files. Nothing was changed."
+# The number of rows of a checkpoint that are loaded at a time if the table may spill.
 _LOADED_ROWS = 131_072
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A change that has passed every check and only waits for the log."""
+    """A change that has passed every check and is ready for the log."""
 
     staged: Staged
     addition: Addition
-    # What the log must say is gone: rows that are not merely replaced under their key.
+    # The removed rows that the log must record: those that are not replaced by a row of the same key.
     vanished: Ids
 
     @property
@@ -55,14 +52,14 @@ class Prepared:
 
 @dataclass
 class MemoryRows:
-    """The rows of one table: its newest version and how it got there. Changed only under the table's lock."""
+    """The rows of one table: its newest version and its history. Changed only with the table's lock."""
 
     spec: TableSpec
     current: Version
     history: History = field(default_factory=History)
     commits: int = 0
     compactions: int = 0
-    # The store's folder, in which rows spill when no other is named.
+    # The store's folder, to which rows are spilled if no other folder is set.
     folder: Path | None = None
     _spill: Spill | None = None
 
@@ -71,7 +68,7 @@ class MemoryRows:
         self._spill = self._wanted_spill(self.spec)
 
     def define(self, spec: TableSpec) -> None:
-        """Take over a definition of the same shape, with the indexes that are new in it."""
+        """Apply a definition of the same shape, and create its new indexes."""
         self.spec = spec
         self._spill = self._wanted_spill(spec)
         for names in spec.indexes:
@@ -82,7 +79,7 @@ class MemoryRows:
             self.current = self._spill.fitted(self.current)
 
     def load(self, table: pa.Table, number: int) -> None:
-        """Begin with the rows of a checkpoint."""
+        """Start with the rows of a checkpoint."""
         empty = empty_version(self.spec.schema, self.spec.indexes)
         filled = loaded(empty, table, number) if self._spill is None else _spilled(empty, table, self._spill)
         self.current = replace(filled, number=number)
@@ -93,10 +90,10 @@ class MemoryRows:
         return version
 
     def use(self, version: Version, ids: Ids) -> None:
-        """Called with the rows that a reader was given."""
+        """Called with the rows that a reader has read."""
 
     def prepare(self, draft: Draft) -> Prepared:
-        """Check a draft against what was committed since it began; MP405 when the same rows were changed."""
+        """Check a draft against the commits since it began; MP405 if the same rows were changed."""
         return self._prepared(draft, self._removed(draft), draft.added())
 
     def _removed(self, draft: Draft) -> Ids:
@@ -105,7 +102,7 @@ class MemoryRows:
         if self.current is draft.base or not len(removed):
             return removed
         removed = renumbered(removed, draft.base.heap, self.current.heap)
-        if (removed < 0).any() or not self.current.there(removed).all():
+        if (removed < 0).any() or not self.current.existing(removed).all():
             raise conflict(self.spec.name)
         return removed
 
@@ -128,13 +125,13 @@ class MemoryRows:
         return False
 
     def stage(self, prepared: Prepared) -> None:
-        """Nothing here can fail once it is prepared."""
+        """Nothing to do: a prepared change cannot fail here."""
 
     def unstage(self) -> None:
         """Nothing was staged."""
 
     def drop(self) -> None:
-        """The rows go with this object."""
+        """Nothing to do: the rows are freed with this object."""
         self.close()
 
     def close(self) -> None:
@@ -142,7 +139,7 @@ class MemoryRows:
             self._spill.folder.close()
 
     def apply(self, prepared: Prepared) -> Version:
-        """The next version, not yet visible to anyone; nothing here can fail, as the log has it already."""
+        """The next version, not yet visible; nothing here may fail, because the log has it already."""
         first = self.current.rows
         self.current = after = prepared.staged.apply()
         self.history.add(Entry(after.number, prepared.staged.removed, first, after.rows, after.live))
@@ -163,7 +160,7 @@ class MemoryRows:
         try:
             return self.begin_compaction().end()
         except MillpondError:
-            # A disk that refuses is no failure of the commit that was made before; it is tried again after the next.
+            # A failing disk does not make the finished commit fail; the compaction is retried after the next one.
             return None
 
     def begin_compaction(self) -> Compaction:
@@ -173,7 +170,7 @@ class MemoryRows:
         return Compaction(self, version, fresh, numbers)
 
     def adopt(self, fresh: Version, numbers: Ids) -> Version:
-        """Go on in a new heap. Readers of the old one notice nothing."""
+        """Continue in a new heap. Readers of the old one are not affected."""
         fresh = fresh if self._spill is None else self._spill.fitted(fresh)
         reach("compaction.done")
         version = self.current
@@ -199,16 +196,16 @@ class MemoryRows:
             row = live.heap.index.slots.row.item(entries.item(0)) if entries.item(0) >= 0 else -1
             return np.array([row] if row >= 0 and live.has(row) else [], dtype=np.int64)
         rows = live.heap.index.slots.row[entries[entries >= 0]].astype(np.int64)
-        return rows[live.there(rows)]
+        return rows[live.existing(rows)]
 
     def _is_tight(self, version: Version) -> bool:
-        """Whether dead rows take memory that `max_memory` grants to live ones."""
+        """Whether dead rows use memory that `max_memory` reserves for live ones."""
         limit = self.spec.values.get("max_memory")
         return limit is not None and self._spill is None and version.nbytes > limit
 
     def _fitting(self, prepared: Prepared) -> Prepared:
-        """MP406 when a change that adds rows would leave more live rows than `max_memory` holds, or the change with
-        rows spilled: before the log has it, so that a disk that refuses refuses the change."""
+        """The change with rows spilled, or MP406 if the live rows would exceed `max_memory`. Called before the log is
+        written, so that a failing disk makes the change fail."""
         limit = self.spec.values.get("max_memory")
         after = prepared.staged.version
         if limit is None or not prepared.addition.count:
@@ -217,19 +214,19 @@ class MemoryRows:
             return replace(prepared, staged=replace(prepared.staged, version=self._spill.fitted(after)))
         needed = after.nbytes * after.live // after.rows
         if needed > limit:
-            message = f"Table '{self.spec.name}' is full: it would need {needed:,} of its {limit:,} bytes."
+            message = f"Table '{self.spec.name}' is full: it would take {needed:,} bytes, 'max_memory' is {limit:,}."
             raise TableError("MP406", message, hint=_FULL_HINT)
         return prepared
 
 
 def conflict(table: str) -> ConflictError:
-    """MP405: another transaction was first."""
+    """MP405 for a change that another transaction made first."""
     message = f"Another transaction changed the same rows of '{table}' first."
-    return ConflictError("MP405", message, hint="Nothing was changed; try the transaction again.")
+    return ConflictError("MP405", message, hint="Nothing was changed; retry the transaction.")
 
 
 def loaded(version: Version, table: pa.Table, number: int) -> Version:
-    """An empty version with the rows that a checkpoint holds, under the number they had."""
+    """A version with the rows of a checkpoint, with its version number."""
     batch = next(iter(table.combine_chunks().to_batches()), None)
     if batch is not None and batch.num_rows:
         keys = key_columns(version.schema, batch) if version.schema.key else None
@@ -238,7 +235,7 @@ def loaded(version: Version, table: pa.Table, number: int) -> Version:
 
 
 def _spilled(version: Version, table: pa.Table, spill: Spill) -> Version:
-    """An empty version with the rows of a checkpoint, never more of them in memory than may stay there."""
+    """A version with the rows of a checkpoint, with never more of them in memory than allowed."""
     for batch in table.to_batches(max_chunksize=_LOADED_ROWS):
         keys = key_columns(version.schema, batch) if version.schema.key else None
         version = spill.fitted(changed(version, np.empty(0, dtype=np.int64), Addition(version.schema, batch, keys)))
@@ -254,12 +251,16 @@ PLUGIN = BackendPlugin(
     name="memory",
     options=(
         Option("durable", BOOLEAN, "true", "Whether the rows survive a crash and a restart."),
-        Option("max_memory", SIZE, None, "How many bytes the table may take; without 'spill' more is refused."),
-        Option("spill", FOLDER, "false", "Rows beyond 'max_memory' go to files: true (in the state) or a folder."),
-        Option("compression", choice("none", "lz4", "zstd"), "none", "How the rows are made smaller on disk."),
+        Option("max_memory", SIZE, None, "The maximal size in memory; without 'spill', larger changes are rejected."),
+        Option(
+            "spill",
+            FOLDER,
+            "false",
+            "Where rows beyond 'max_memory' are stored: true (in the state directory) or a folder.",
+        ),
+        Option("compression", choice("none", "lz4", "zstd"), "none", "The compression of rows on disk."),
     ),
     capabilities=Capabilities(),
     make=make,
-    files=True,
-    help="Rows in this process as Arrow chunks with a key index; every commit is in the state directory's log first.",
+    help="Rows in memory as Arrow chunks with a key index; every commit is first written to the state directory's log.",
 )

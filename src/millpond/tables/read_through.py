@@ -1,7 +1,7 @@
-"""A read-through cache in front of a table: rows that were asked for by key, the least recently used out first.
+"""A read-through cache in front of a table: rows that were looked up by key, evicting the least recently used.
 
-It is true for one version of the table, the newest; readers of another one pass it by. A commit takes out what it
-changed before its version can be seen, so a row is never older than the version that was asked."""
+It is valid for the newest version of the table only; readers of another version bypass it. A commit removes what it
+changed before its version becomes visible, so a row is never older than the version that is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millpond.tables.index import Ids
 from millpond.tables.keys import Keys
 
 SIZE_MAX = 10_000
-# Rows lie in the blocks they came in; a block is copied when so few of its rows are still wanted.
+# Rows stay in the block in which they were read; a block is copied when only this share of its rows is still used.
 _BLOCK_SHARE = 4
 
 Key = tuple[Any, ...]
@@ -27,7 +27,7 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A row of the table: its key, its number there, and where its values are."""
+    """A cached row: its key, its number in the table, and the position of its values."""
 
     key: Key
     row: int
@@ -37,7 +37,7 @@ class Entry:
 
 
 class ReadThrough:
-    """Used by all readers of a table, whichever their thread."""
+    """The cache of one table, used by all readers, in any thread."""
 
     def __init__(self, size_max: int, ttl_s: float | None, clock: Callable[[], float]) -> None:
         self.size_max = size_max
@@ -45,7 +45,7 @@ class ReadThrough:
         self.hits = self.misses = self.evictions = 0
         self._clock = clock
         self._lock = threading.Lock()
-        # Ordered by use. The same entries by the number of their row, which names one content for good in one version.
+        # Ordered by use. The same entries by row number, which identifies a row within one version.
         self._by_key: OrderedDict[Key, Entry] = OrderedDict()
         self._by_row: dict[int, Entry] = {}
         self._version: State | None = None
@@ -55,11 +55,11 @@ class ReadThrough:
         return len(self._by_key)
 
     def is_for(self, state: State) -> bool:
-        """Whether it holds rows of just this state."""
+        """Whether its rows are those of this state."""
         return state is self._version
 
     def renew(self, version: State, removed: Ids | None) -> None:
-        """Called when a version is about to be published: forget the rows that it has no more, all when None."""
+        """Called before a version is published: drop the removed rows, or all rows if None."""
         with self._lock:
             if removed is None:
                 self._clear()
@@ -68,7 +68,7 @@ class ReadThrough:
             self._version = version
 
     def locate(self, state: State, keys: Keys) -> Ids:
-        """The row of each key, or -1, as the state would say; what it has to be asked for is kept."""
+        """The row of each key, or -1, as in the state; rows that had to be read from it are cached."""
         wanted: list[Key] = list(zip(*(column.to_pylist() for column in keys.columns), strict=True))
         with self._lock:
             found = self._known(wanted) if self.is_for(state) else [-1] * len(wanted)
@@ -80,7 +80,7 @@ class ReadThrough:
         return ids
 
     def table(self, state: State, ids: Ids) -> pa.Table:
-        """All columns of some rows, in the order asked for."""
+        """All columns of some rows, in the order of `ids`."""
         with self._lock:
             entries = [self._by_row.get(row) for row in ids.tolist()] if self.is_for(state) else [None]
         known = [entry for entry in entries if entry is not None]
@@ -106,7 +106,7 @@ class ReadThrough:
         return found
 
     def _fill(self, state: State, rows: Mapping[Key, int]) -> None:
-        """Take rows in, the last of them if there are more than fit."""
+        """Add rows to the cache, only the last ones if there are more than fit."""
         if not rows or not self.is_for(state):
             return
         kept = list(rows.items())[-self.size_max :]
@@ -114,7 +114,7 @@ class ReadThrough:
         block = table.combine_chunks().to_batches()[0]
         now = self._clock()
         with self._lock:
-            # A commit may have come in between.
+            # A commit may have happened in between.
             if not self.is_for(state):
                 return
             for place, (key, row) in enumerate(kept):
@@ -128,7 +128,7 @@ class ReadThrough:
             self._tidy(state.schema.arrow())
 
     def _tidy(self, schema: pa.Schema) -> None:
-        """Let go of blocks that are mostly rows nobody wants any more."""
+        """Free blocks whose rows are mostly no longer cached."""
         if self._block_rows <= max(_BLOCK_SHARE * len(self._by_key), self.size_max):
             return
         entries = list(self._by_key.values())

@@ -1,27 +1,114 @@
-"""Repair of a damaged folder of tables: what is sound stays, what is not is cut off and told, and a copy is kept."""
+"""Damage in a folder of tables: inspection, which changes nothing, and repair, which keeps a copy."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from millpond.disk import append_all, cut, sync_folder
+from millpond.errors import StateError
 from millpond.tables import checkpoint
-from millpond.tables.checkpoint import MANIFEST
-from millpond.tables.damage import Damage, described, examine, sound_records
+from millpond.tables.checkpoint import MANIFEST, Manifest, TableFile
+from millpond.tables.commit_log import FIRST, LogEnd, Record, encode, is_new, log_numbers, log_path, records, walk
 from millpond.tables.durable import lock_folder
-from millpond.tables.log import Record, encode
-from millpond.tables.logs import log_numbers, log_path
+
+
+@dataclass(frozen=True)
+class Damage:
+    """The damage in a folder: its manifest, tables whose checkpoint is lost, and where the log ends."""
+
+    manifest: Manifest
+    manifest_lost: bool = False
+    tables: tuple[TableFile, ...] = ()
+    log: LogEnd | None = None
+
+    @property
+    def found(self) -> bool:
+        return bool(self.manifest_lost or self.tables or self.log)
+
+    @property
+    def stops(self) -> bool:
+        """Whether the damage prevents opening the folder."""
+        return bool(self.manifest_lost or self.tables or (self.log is not None and not self.log.torn))
+
+
+def examine(folder: Path) -> Damage:
+    """The damage in a folder; MP804 if nothing in it can be trusted."""
+    manifest, lost = _manifest(folder)
+    if manifest is None:
+        return Damage(Manifest())
+    tables = tuple(entry for entry in manifest.tables if entry.file and not _is_sound(folder, entry))
+    end = next((found for found in walk(folder, manifest) if isinstance(found, LogEnd)), None)
+    return Damage(manifest, lost, tables, end)
+
+
+def values_of(folder: Path) -> dict[str, Any]:
+    """The values of the undamaged commits of a folder, without opening it."""
+    try:
+        manifest, _ = _manifest(folder)
+    except StateError:
+        return {}
+    values = dict(manifest.values) if manifest is not None else {}
+    for found in walk(folder, manifest or Manifest()):
+        if isinstance(found, Record):
+            values.update(found.header.get("puts", {}))
+    return values
+
+
+def described(folder: Path, damage: Damage) -> Iterator[str]:
+    """A sentence about each damage, with the name of its file."""
+    if damage.manifest_lost:
+        yield f"{folder / MANIFEST} is damaged; the commit log has all commits."
+    for entry in damage.tables:
+        path = folder / str(entry.file)
+        what = "is damaged" if path.exists() else "is missing"
+        yield f"{path} {what}: it contains the rows of table '{entry.spec['name']}'."
+    end = damage.log
+    if end is None:
+        return
+    if not end.path.exists():
+        yield f"{end.path} is missing: it contains the commits after commit {end.sequence}."
+    elif end.torn:
+        yield f"{end.path} ends in an incomplete commit after a crash, at byte {end.offset}; the next start removes it."
+    else:
+        yield f"{end.path} is damaged at byte {end.offset}, after commit {end.sequence}."
+
+
+def sound_records(path: Path) -> Iterator[Record]:
+    """The records of a log before the first damaged one."""
+    return (record for _, record in records(path) if isinstance(record, Record))
+
+
+def _manifest(folder: Path) -> tuple[Manifest | None, bool]:
+    """The manifest, None in a new folder, and whether it is damaged."""
+    try:
+        found = checkpoint.read_manifest(folder)
+    except StateError as error:
+        if error.code != "MP804" or log_numbers(folder)[:1] != [FIRST]:
+            raise
+        # No log file was removed by a checkpoint yet, so that the log alone is complete.
+        return Manifest(), True
+    return (None if found is None and is_new(folder) else found or Manifest()), False
+
+
+def _is_sound(folder: Path, entry: TableFile) -> bool:
+    try:
+        checkpoint.read_table(folder, entry)
+    except StateError:
+        return False
+    return True
+
 
 LOCK = "lock"
 
 
 def inspect(folder: Path) -> tuple[bool, list[str]]:
-    """Whether a folder can be opened as it is, and what is wrong in it; nothing is changed. MP804 when nothing in it
-    can be trusted, MP801 when a process has it."""
+    """Whether a folder can be opened, and sentences about its damage; nothing is changed. MP804 if nothing in it can be
+    trusted, MP801 if a process uses it."""
     guard = lock_folder(folder / LOCK)
     try:
         damage = examine(folder)
@@ -31,23 +118,23 @@ def inspect(folder: Path) -> tuple[bool, list[str]]:
 
 
 def repair(folder: Path) -> list[str]:
-    """Make a folder one that can be opened; what was done and what was lost, or nothing when it is sound. MP804 when
-    nothing in it can be trusted, MP801 when a process has it."""
+    """Repair a folder so that it can be opened; returns sentences about what was done and lost, none if it is not
+    damaged. MP804 if nothing in it can be trusted, MP801 if a process uses it."""
     guard = lock_folder(folder / LOCK)
     try:
         damage = examine(folder)
         if not damage.found:
             return []
         copy = _copy(folder)
-        told = [f"A copy of the damaged files is in {copy}.", *_cut_log(folder, damage), *_forget(folder, damage)]
+        done = [f"A copy of the damaged files is in {copy}.", *_cut_log(folder, damage), *_forget(folder, damage)]
         sync_folder(folder)
-        return told
+        return done
     finally:
         os.close(guard)
 
 
 def _cut_log(folder: Path, damage: Damage) -> Iterator[str]:
-    """A commit builds on those before it, so nothing after the first damaged one can be kept."""
+    """Truncate the log: a commit depends on those before it, so nothing after the first damaged one can be kept."""
     end = damage.log
     if end is None:
         return
@@ -59,16 +146,16 @@ def _cut_log(folder: Path, damage: Damage) -> Iterator[str]:
     for path in later:
         path.unlink()
     yield (
-        f"The commit log ends at byte {end.offset} of {end.path.name} now, after commit {end.sequence}: all commits"
-        f" after it are lost, {lost} bytes of which were there."
+        f"The commit log was cut at byte {end.offset} of {end.path.name}, after commit {end.sequence}: all commits"
+        f" after it are lost ({lost} bytes)."
     )
 
 
 def _forget(folder: Path, damage: Damage) -> Iterator[str]:
-    """Start lost tables empty. Their changes since go too: without the rows before them they would mislead."""
+    """Start lost tables empty. Their changes since are dropped too: without the earlier rows they would be wrong."""
     if damage.manifest_lost:
         (folder / MANIFEST).unlink()
-        yield "The manifest was damaged; the tables are made again from the log, and nothing of them is lost."
+        yield "The manifest was damaged; the tables were rebuilt from the log, and no rows were lost."
         return
     lost = {entry.id for entry in damage.tables}
     if lost:

@@ -1,6 +1,6 @@
-"""Rows that left memory: Arrow files that are mapped, checked before they are read, and gone when nobody reads them.
+"""Files of spilled rows: memory-mapped Arrow files, verified before they are read, removed when no version uses them.
 
-What is durable is in the log and the checkpoint; a new process begins without these files."""
+They are not part of the durable state, which is in the log and the checkpoint; a new process starts without them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from millpond.errors import TableError
 from millpond.faults import reach
 
 LOCK = "lock"
-# The folder of a store in which its tables spill.
+# The folder of a store for the spilled rows of its tables.
 SPILL = "spill"
 _REFUSED = "Rows cannot be spilled"
 _numbers = count(1)
 
-# When a file was last changed, and its size; None for one that is no longer in its folder.
+# The modification time and size of a file; None for one that was unlinked.
 Stamp = tuple[int, int, int] | None
 
 
 class SpillFile:
-    """One batch of rows in a file, which is removed with the last version of the table that has it."""
+    """One batch of rows in a file, which is removed with the last version of the table that uses it."""
 
     def __init__(self, path: Path, written: Writer) -> None:
         self.path = path
@@ -43,19 +43,19 @@ class SpillFile:
         with pa.memory_map(str(path)) as source:
             self._data = source.read_buffer()
         self.batch: pa.RecordBatch = pa.ipc.open_file(self._data).get_batch(0)
-        # Unlike any stamp, so that the first reading checks.
+        # Different from any stamp, so that the first read verifies the file.
         self._checked: Stamp = (-1, -1, -1)
 
     def check(self) -> None:
-        """MP407 when the file is not what was written; called before every reading. All bytes are read at the first
-        one and after each change of the file."""
+        """MP407 if the file is damaged; called before every read. All bytes are verified at the first read and after
+        each change of the file."""
         stamp = self._stamp()
         if stamp == self._checked:
             return
-        # A file that was cut short must not be touched: the system would end the process.
+        # A truncated file must not be read: accessing the missing pages of a mapping ends the process (SIGBUS).
         if (stamp is not None and stamp[0] != self.size) or zlib.crc32(self._data) != self._checksum:
-            message = f"{self.path} is damaged: it fails its checksum."
-            hint = "Nothing was read from it. Start the app again: the rows of a durable table are in its commit log."
+            message = f"{self.path} is damaged: its checksum does not match."
+            hint = "Nothing was read from it. Restart the app: the rows of a durable table are in its commit log."
             raise TableError("MP407", message, hint=hint)
         self._checked = stamp
 
@@ -63,29 +63,29 @@ class SpillFile:
         try:
             found = os.stat(self.path)
         except FileNotFoundError:
-            # What is mapped stays readable when its name is gone.
+            # A mapped file stays readable after it was unlinked.
             return None
         return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 class SpillFolder:
-    """Where one table of this process spills: a folder of its own below `root`, made when it is first needed."""
+    """The folder of one table of this process below `root`, created when it is first needed."""
 
     def __init__(self, root: Path, table: str) -> None:
         self.root = root
         self._table = table
         self._path: Path | None = None
         self._guard = -1
-        # The writer of a table and its compaction may both be the first to spill.
+        # Both the writer and the compaction of a table may be the first to spill.
         self._making = threading.Lock()
         remove_abandoned(root)
 
     def write(self, batch: pa.RecordBatch) -> SpillFile:
-        """A batch as a file that is mapped from now on; MP805 when the disk refuses."""
+        """Write a batch to a file and map it; MP805 if that fails."""
         path = self._folder() / f"{next(_numbers):08d}.arrow"
 
         def fill(file: Writer) -> None:
-            # Not compressed, whatever the table's other files are: mapped rows are read where they lie.
+            # Not compressed, whatever the option 'compression' is: mapped rows are read in place.
             with pa.ipc.new_file(file, batch.schema) as writer:
                 writer.write_batch(batch)
 
@@ -93,7 +93,7 @@ class SpillFolder:
         return SpillFile(path, replace_file(path, fill, "spill", _REFUSED))
 
     def close(self) -> None:
-        """Remove all files; who still reads from one goes on, as it stays mapped."""
+        """Remove all files; readers can continue, because the files stay mapped."""
         if self._path is not None:
             shutil.rmtree(self._path, ignore_errors=True)
             os.close(self._guard)
@@ -118,7 +118,7 @@ class SpillFolder:
 
 
 def remove_abandoned(root: Path) -> None:
-    """Remove what processes left that ended without doing so."""
+    """Remove the files of processes that ended without doing so."""
     if not root.is_dir():
         return
     with _alone(root):
@@ -129,13 +129,13 @@ def remove_abandoned(root: Path) -> None:
 
 
 def temporary_root() -> Path:
-    """Where tables spill that have no folder."""
+    """The folder for tables of a store without a folder."""
     return Path(tempfile.gettempdir()) / f"millpond-spill-{os.getuid()}"
 
 
 @contextmanager
 def _alone(root: Path) -> Iterator[None]:
-    """While no other process makes or removes folders here."""
+    """Inside, no other process creates or removes folders here."""
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     guard = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,27 +1,29 @@
-"""A transaction over several tables: pinned versions, drafts on them, and one commit for all."""
+"""Transactions over several tables: pinned versions, drafts of their changes, and one commit."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millpond.contracts.table import Change
+from millpond.contracts.table import Change, StoreStats
 from millpond.errors import ConflictError, TableError
-from millpond.tables.draft import Base, Draft, Mark, State
+from millpond.histogram import Histogram
+from millpond.tables.draft import Base, Draft, DraftPoint, State
 from millpond.tables.index import Ids
 from millpond.tables.keys import Keys
-from millpond.tables.live import LiveTable
-from millpond.tables.writing import Writing
+from millpond.tables.live_table import LiveTable
+from millpond.tables.table_writer import WritableTable
 
 if TYPE_CHECKING:
     from millpond.tables.store import TableStore
 
 
 class TableTransaction:
-    """Begun by the store with the locks it asked for; used by one thread at a time."""
+    """Created by the store with the requested locks; used by one thread at a time."""
 
     def __init__(self, store: TableStore, locked: Sequence[LiveTable], pinned: Mapping[int, Base]) -> None:
         self._store = store
@@ -31,6 +33,7 @@ class TableTransaction:
         self._puts: dict[str, Any] = {}
         self._ended = False
         self.before_commit = store.before_commit
+        store.activity.begin()
 
     def changed(self) -> tuple[str, ...]:
         return tuple(table.name for table, draft in self._drafts.values() if draft.touched)
@@ -45,7 +48,9 @@ class TableTransaction:
         if table.id not in self._drafts:
             if table.id not in self._pinned:
                 raise TableError(
-                    "MP409", f"Table '{table.name}' is younger than the transaction.", hint="Begin a new transaction."
+                    "MP409",
+                    f"Table '{table.name}' was created after the transaction began.",
+                    hint="Begin a new transaction.",
                 )
             self._drafts[table.id] = (table, Draft(table.rows.view(self._pinned[table.id])))
         return self._drafts[table.id][1]
@@ -60,17 +65,17 @@ class TableTransaction:
         self._puts[key] = value
 
     def get(self, key: str) -> Any:
-        """The value put under a key here, or before by others."""
+        """The value put under a key in this transaction, or the committed one."""
         return self._puts[key] if key in self._puts else self._store.get(key)
 
     def savepoint(self) -> Savepoint:
         self._check_open()
-        return Savepoint({i: d.mark() for i, (_, d) in self._drafts.items()}, dict(self._puts))
+        return Savepoint({i: d.point() for i, (_, d) in self._drafts.items()}, dict(self._puts))
 
     def rollback_to(self, savepoint: Savepoint) -> None:
         self._check_open()
         for id_, (_, draft) in self._drafts.items():
-            draft.rollback_to(savepoint.marks.get(id_, Mark(0, None, None)))
+            draft.rollback_to(savepoint.points.get(id_, DraftPoint(0, None, None)))
         self._puts = dict(savepoint.puts)
 
     def hold(self, names: Sequence[str], reads: Sequence[str] = ()) -> None:
@@ -112,8 +117,8 @@ class TableTransaction:
             self.rollback()
 
     def _lock(self, tables: Sequence[LiveTable]) -> None:
-        """Take the locks that are still missing. Waiting is for locks above all that are held: whoever waits for a
-        lower one while holding a higher one could wait in a circle, so that is a conflict instead."""
+        """Acquire the missing locks. It waits only for locks with higher numbers than all that it has: waiting for a
+        lower one while holding a higher one could deadlock, so that is a conflict instead."""
         for table in tables:
             held = [t.id for t in self._locked]
             if table.id not in held:
@@ -121,6 +126,8 @@ class TableTransaction:
                 self._locked.append(table)
 
     def _end(self) -> None:
+        if not self._ended:
+            self._store.activity.end()
         self._ended = True
         for table in reversed(self._locked):
             table.release()
@@ -132,15 +139,38 @@ class TableTransaction:
             raise TableError("MP410", "This transaction has ended.", hint="Begin a new one.")
 
 
-class Savepoint:
-    """Where a transaction can return to."""
+class Activity:
+    """What a store is doing: the durations of its commits and syncs, and how many transactions are open."""
 
-    def __init__(self, marks: Mapping[int, Mark], puts: Mapping[str, Any]) -> None:
-        self.marks = marks
+    def __init__(self) -> None:
+        self.commits = Histogram()
+        self.syncs = Histogram()
+        self._lock = threading.Lock()
+        self._open = 0
+
+    def begin(self) -> None:
+        """A transaction has begun."""
+        with self._lock:
+            self._open += 1
+
+    def end(self) -> None:
+        """A transaction has ended."""
+        with self._lock:
+            self._open -= 1
+
+    def stats(self) -> StoreStats:
+        return StoreStats(self.commits.read(), self.syncs.read(), self._open)
+
+
+class Savepoint:
+    """A point to which a transaction can roll back."""
+
+    def __init__(self, points: Mapping[int, DraftPoint], puts: Mapping[str, Any]) -> None:
+        self.points = points
         self.puts = puts
 
 
-class TransactionTable(Writing):
+class TransactionTable(WritableTable):
     """A table inside a transaction."""
 
     def __init__(self, transaction: TableTransaction, table: LiveTable) -> None:
@@ -170,11 +200,12 @@ class TransactionTable(Writing):
 
 
 def _changed_meanwhile(table: str) -> ConflictError:
-    """MP405: what was read is no longer so."""
-    message = f"Another transaction changed '{table}', which a view over the changed tables reads, first."
-    return ConflictError("MP405", message, hint="Nothing was changed; try the transaction again.")
+    """MP405 for a table that was read and has changed since."""
+    message = f"Another transaction changed '{table}' first, which a view over the changed tables reads."
+    return ConflictError("MP405", message, hint="Nothing was changed; retry the transaction.")
 
 
 def _unchanged(state: State) -> State:
-    """What a transaction that has changed nothing began with, of which others may know something; else its own."""
+    """The pinned version if the transaction has not changed the table, so that its cache can be used; else the
+    draft."""
     return state.base if isinstance(state, Draft) and not state.touched else state

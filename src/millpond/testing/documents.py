@@ -1,4 +1,4 @@
-"""Markdown documents as tests: the fenced blocks of a page or section, with what their first line says of them."""
+"""Markdown documents as tests: the fenced blocks of a page or section, with their language and attributes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Block:
 
     @property
     def title(self) -> str | None:
-        """The file that the block shows, if it shows one."""
+        """The file name of the block, if it has one."""
         return self.attributes.get("title")
 
     def has(self, flag: str) -> bool:
@@ -27,7 +27,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Section:
-    """What stands under one `## heading`; what stands before the first is a section with an empty heading."""
+    """The content under one `## heading`; the content before the first is a section with an empty heading."""
 
     file: Path
     heading: str

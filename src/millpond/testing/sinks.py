@@ -1,6 +1,6 @@
-"""The contract suite of sinks: subclass SinkContract, say how its rows are read back, and pytest runs every promise.
+"""The contract suite of sinks: subclass SinkContract, implement how rows are read back, and run it with pytest.
 
-What is promised of a replay depends on the guarantee that the plug-in states. The fixture `spark` is a Spark session.
+What is required of a replay depends on the guarantee of the plug-in. The fixture `spark` is a Spark session.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FIRST, SECOND = Mark("flow", 0, 1), Mark("flow", 1, 1)
 
 
 class SinkContract:
-    """Rows are staged before a commit and published after it; whatever dies in between, they are there in the end."""
+    """Rows are staged before a commit and published after it, and survive a crash in between."""
 
     uri = ""
     options: Mapping[str, str] = {}
@@ -34,7 +34,7 @@ class SinkContract:
         self.set_up()
 
     def set_up(self) -> None:
-        """Make the place that rows go to, empty."""
+        """Create an empty destination."""
 
     def numbers(self) -> list[int]:
         """The column `n` of all rows that a reader of the sink sees now, in the order of the sink."""
@@ -42,23 +42,23 @@ class SinkContract:
 
     @property
     def plugin(self) -> SinkPlugin:
-        found: SinkPlugin = find("sink", parse_uri(self.uri).scheme)
-        return found
+        return find("sink", parse_uri(self.uri).scheme)
 
     def open(self) -> Sink:
         """The sink as a (re)start of an app opens it."""
         assert self.plugin.open is not None
         given = [Given(name, value) for name, value in self.options.items()]
         values = complete(read_options(given, self.plugin.options, "test"), self.plugin.options, {})
-        return self.plugin.open(SinkSpec("contract", parse_uri(self.uri), values, self.folder))
+        spec = SinkSpec("contract", parse_uri(self.uri), values, self.folder, folder=self.folder / "state")
+        return self.plugin.open(spec)
 
     def rows(self, *numbers: int) -> Any:
-        """Rows as the runtime gives them, marked where the sink asks for it."""
+        """Rows as the engine passes them, marked if the sink requires it."""
         found = [(n, f"x{n}", f"0.{n}") for n in numbers]
         frame = self.spark.createDataFrame(found, f"n BIGINT, text STRING, {ROW} STRING").coalesce(1)
         return frame if self.open().marks_rows else frame.drop(ROW)
 
-    def test_rows_are_there_when_they_are_published_and_not_before(self) -> None:
+    def test_rows_are_visible_after_publish_and_not_before(self) -> None:
         sink = self.open()
         sink.require(lambda: self.spark)
         staged = sink.stage(self.rows(1, 2), FIRST)
@@ -73,13 +73,13 @@ class SinkContract:
         sink = self.open()
         for mark, numbers in ((FIRST, (1, 2)), (SECOND, (3,))):
             rows = self.rows(*numbers)
-            # A sink that takes Arrow is given it for small batches.
+            # A sink that accepts Arrow gets it for small batches.
             staged = sink.stage(rows.toArrow() if sink.takes_arrow and mark is SECOND else rows, mark)
             if staged is not None:
                 sink.publish(staged)
         assert self.numbers() == [1, 2, 3]
 
-    def test_a_publish_that_comes_again_after_a_crash_loses_nothing(self) -> None:
+    def test_a_publish_that_is_repeated_after_a_crash_loses_nothing(self) -> None:
         staged = self.open().stage(self.rows(1, 2), FIRST)
         if staged is None:
             assert self.numbers() == [1, 2]
@@ -90,7 +90,7 @@ class SinkContract:
         assert sorted(set(found)) == [1, 2]
         assert self.plugin.guarantee != EXACTLY_ONCE or found == [1, 2]
 
-    def test_staging_again_replaces_what_the_first_try_left(self) -> None:
+    def test_staging_again_replaces_the_output_of_the_first_attempt(self) -> None:
         self.open().stage(self.rows(7, 8), FIRST)
         sink = self.open()
         staged = sink.stage(self.rows(1), FIRST)
@@ -99,7 +99,7 @@ class SinkContract:
         assert self.plugin.guarantee != EXACTLY_ONCE or self.numbers() == [1]
         assert self.numbers()[-1] == 1
 
-    def test_what_no_commit_knows_of_is_discarded(self) -> None:
+    def test_output_without_a_commit_is_discarded(self) -> None:
         self.open().stage(self.rows(7, 8), FIRST)
         sink = self.open()
         sink.discard()
@@ -108,7 +108,7 @@ class SinkContract:
             sink.publish(staged)
         assert self.plugin.guarantee != EXACTLY_ONCE or self.numbers() == [1]
 
-    def test_a_result_without_rows_is_nothing(self) -> None:
+    def test_a_result_without_rows_publishes_nothing(self) -> None:
         sink = self.open()
         staged = sink.stage(self.rows(), FIRST)
         if staged is not None:

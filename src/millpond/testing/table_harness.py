@@ -1,4 +1,4 @@
-"""What the contract suites of tables share: stores to test, rows to put in, and how errors are expected."""
+"""The harness of the contract suites of tables: stores to test, rows to insert, and expected errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CY = {"user_id": "u3", "name": None, "tier": "GOLD", "age": None, "balance": Non
 
 @contextmanager
 def no_room_beyond(size: int) -> Iterator[None]:
-    """The operating system refuses to make any file larger than this."""
+    """Inside, the operating system limits the size of files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -59,6 +59,11 @@ class Harness:
     backend = "memory"
     options: Mapping[str, Any] = {}
     keeps_rows = True
+    # Whether a text may contain the character 0.
+    stores_nul = True
+    # Whether a number may be NaN or infinite, and how long a text may be as a key.
+    stores_nan = True
+    key_characters = 1000
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:

@@ -1,4 +1,4 @@
-"""The part of the table contract about questions."""
+"""The table contract, part 1: reading."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millpond.testing.table_harness import ANN, BO, CY, EVENTS, POSITIONS, USERS
 
 
 class ReadingContract(Harness):
-    """What can be asked of a table."""
+    """The reading methods of a table."""
 
     def test_a_row_is_found_by_its_key(self, users: Table) -> None:
         assert users.get("u1") == ANN
@@ -29,7 +29,7 @@ class ReadingContract(Harness):
         row["name"] = "changed"
         assert users.get("u1") == ANN
 
-    def test_a_key_of_another_type_is_refused(self, store: Store) -> None:
+    def test_a_key_of_another_type_is_rejected(self, store: Store) -> None:
         numbers = store.create(self.spec("numbers", Schema.of([Column("n", pa.int32(), False)], ["n"])))
         numbers.insert([{"n": 1}])
         assert numbers.get(1) == {"n": 1}
@@ -38,7 +38,7 @@ class ReadingContract(Harness):
                 numbers.get(wrong)
 
     def test_a_key_that_no_row_can_have_finds_nothing(self, store: Store) -> None:
-        """It is not rounded to one that a row has: what SQL finds equal is found, and nothing else is deleted."""
+        """A key is not rounded to one that a row has: only what is equal in SQL is found or deleted."""
         moment = dt.datetime(2024, 1, 1, 5)
         for type_, key, others in (
             (pa.int32(), 1, [1.5, Decimal("1.5"), 2**40, 2**2000, float("nan")]),
@@ -52,7 +52,7 @@ class ReadingContract(Harness):
             assert table.lookup([key, *others]).to_pylist() == [{"n": key}]
             assert table.lookup(pa.array(others[:1])).num_rows == table.delete(keys=others) == 0
 
-    def test_keys_and_pages_of_a_wrong_kind_are_refused(self, users: Table) -> None:
+    def test_keys_and_pages_of_a_wrong_type_are_rejected(self, users: Table) -> None:
         for keys in (5, "u1", b"u1"):
             with refuses("MP409"):
                 users.lookup(keys)
@@ -110,7 +110,7 @@ class ReadingContract(Harness):
         with refuses("MP202"):
             users.find(columns=["nope"])
 
-    def test_a_mistake_is_told_even_where_the_key_finds_no_row(self, users: Table) -> None:
+    def test_a_mistake_is_reported_even_if_the_key_finds_no_row(self, users: Table) -> None:
         for code, wrong in (("MP202", "nope = 1"), ("MP202", "upper(nope) = 'A'"), ("MP220", "SUM(age) > 1")):
             for key in ("u1", "nobody"):
                 with refuses(code):
@@ -186,7 +186,7 @@ class VersionContract(Harness):
         assert ids(before.lookup(["u1", "u2", "u4"])) == {"u1", "u2"}
         assert before.count("age > 0") == 2
 
-    def test_an_older_version_is_read_or_refused(self, users: Table) -> None:
+    def test_an_older_version_is_read_or_rejected(self, users: Table) -> None:
         version = users.version
         users.update("user_id = 'u1'", {"age": 1})
         assert users.snapshot(version).get("u1") == ANN

@@ -1,4 +1,4 @@
-"""The part of the table contract about transactions."""
+"""The table contract, part 4: transactions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.testing.table_harness import ANN, BO, CY, EVENTS, Harness, ids, re
 
 
 class TransactionContract(Harness):
-    """Several tables at once, all or nothing."""
+    """Transactions over several tables."""
 
     def test_changes_are_seen_inside_at_once_and_outside_at_commit(self, store: Store, users: Table) -> None:
         events = store.create(self.spec("events", EVENTS))
@@ -88,7 +88,7 @@ class TransactionContract(Harness):
         assert rows(users) == sorted([ANN, BO, CY, {**ANN, "user_id": "u4", "age": 7}], key=str)
         assert store.get("mark") is None
 
-    def test_the_second_to_change_a_row_is_told(self, store: Store, users: Table) -> None:
+    def test_the_second_transaction_to_change_a_row_has_a_conflict(self, store: Store, users: Table) -> None:
         changes: tuple[Callable[[WriteTable], int], ...] = (
             lambda t: t.update("user_id = 'u1'", {"age": 1}),
             lambda t: t.delete(keys=["u1"]),
@@ -103,7 +103,7 @@ class TransactionContract(Harness):
                 tx.commit()
             assert users.get("u1") == {**ANN, "age": 77}
 
-    def test_the_second_to_add_a_key_is_told(self, store: Store, users: Table) -> None:
+    def test_the_second_transaction_to_add_a_key_has_a_conflict(self, store: Store, users: Table) -> None:
         tx = store.begin()
         tx.table("users").insert([{**ANN, "user_id": "new"}])
         tx.table("users").delete(keys=["u2"])

@@ -1,4 +1,4 @@
-"""The part of the table contract about changes."""
+"""The table contract, part 2: changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millpond.testing.table_harness import ANN, BO, CY, EVENTS, USERS, Harness, 
 
 
 class WritingContract(Harness):
-    """What changes a table, and what it refuses."""
+    """The changing methods of a table, and the changes that are rejected."""
 
     def test_absent_columns_take_their_default(self, store: Store) -> None:
         users = store.create(self.spec("users", USERS))
@@ -106,13 +106,13 @@ class WritingContract(Harness):
         users.insert([ANN])
         assert users.get("u1") == ANN
 
-    def test_delete_without_condition_and_keys_is_refused(self, users: Table) -> None:
+    def test_delete_without_condition_and_keys_is_rejected(self, users: Table) -> None:
         for mistake in ({}, {"keys": None}, {"condition": None}):
             with refuses("MP409"):
                 users.delete(**mistake)  # type: ignore[arg-type]
         assert len(users) == 3
 
-    def test_update_without_a_condition_is_refused(self, users: Table) -> None:
+    def test_update_without_a_condition_is_rejected(self, users: Table) -> None:
         before = rows(users)
         with refuses("MP409"):
             users.update(None, {"age": 1})
@@ -185,7 +185,7 @@ class WritingContract(Harness):
 
 
 class DurableContract(Harness):
-    """What a restart keeps."""
+    """What survives a restart."""
 
     def test_everything_is_there_after_reopening(self, tmp_path: Path) -> None:
         folder = tmp_path / "tables"
@@ -211,7 +211,8 @@ class DurableContract(Harness):
             store = self.open(folder)
             assert set(store.names()) == {"users", "events"}
             users = store.create(self.spec("users", USERS, indexes=(("tier",),)))
-            events = store.table("events")
+            # A table on a server can be used when its options are given, which are not stored.
+            events = store.create(self.spec("events", EVENTS))
             assert (rows(users), events.values("n"), users.version) == expected
             assert store.get("ledger") == 7
             assert ids(users.lookup(["GOLD"], by="tier")) == {"u1", "u3"}

@@ -1,4 +1,4 @@
-"""The contract suite of tables: subclass TableContract, name a backend, and pytest runs every promise against it."""
+"""The contract suite of tables: subclass TableContract, set a backend, and run it with pytest."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from millpond.testing.table_writing import DurableContract, WritingContract
 
 
 class VolatileTableContract(ReadingContract, WritingContract, TypesContract, TransactionContract, VersionContract):
-    """All promises of a table that a restart may empty."""
+    """The contract of a table that may be empty after a restart."""
 
 
 class TableContract(VolatileTableContract, DurableContract):
-    """All promises of a table."""
+    """The contract of a table."""

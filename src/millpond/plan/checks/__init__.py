@@ -1,4 +1,4 @@
-"""The checks of a bound file, one rule per file; each yields problems and changes nothing."""
+"""The checks of a bound file, one rule per module; each returns problems and changes nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from millpond.plan.checks import (
 )
 from millpond.plan.checks.subject import Subject
 
-# Findings are sorted by place in the end; among equal places the order of this list decides.
+# Findings are sorted by place at the end; findings at the same place stay in the order of this list.
 CHECKS = (
     function_calls.check,
     aggregate_places.check,

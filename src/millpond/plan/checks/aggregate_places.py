@@ -1,4 +1,4 @@
-"""Aggregates and window functions stand only where they mean something."""
+"""Check: aggregates and window functions are used only where they are allowed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from millpond.errors import Problem
 from millpond.plan.bound import BoundSelect, Spot
 from millpond.plan.checks.subject import Subject
 from millpond.plan.context import Planned
+from millpond.plan.expression_types import type_of
 from millpond.plan.functions import aggregates_in, function_name, is_aggregate, is_ranking, parts
-from millpond.plan.typed import type_of
+from millpond.plan.model import StepKind
 from millpond.schema import type_name
 from millpond.sql.statements import CreateStream, Merge, Update
 
@@ -34,13 +35,13 @@ def _in_set(subject: Subject) -> Iterator[Problem]:
         for value in _row_by_row(planned):
             for call in aggregates_in(value):
                 where = "SET" if isinstance(planned.statement, Update) else "MERGE"
-                message = f"The aggregate {function_name(_inner(call)).upper()} cannot stand in {where}."
+                message = f"The aggregate {function_name(_inner(call)).upper()} is not allowed in {where}."
                 hint = "Aggregate in a subquery over a table: SET n = (SELECT COUNT(*) FROM ...)."
                 yield subject.problem("MP220", message, call, hint)
 
 
 def _row_by_row(planned: Planned) -> list[exp.Expr]:
-    """What is computed for one row at a time."""
+    """Expressions that are evaluated for one row at a time."""
     if isinstance(planned.statement, Merge) and planned.bound is not None:
         return list(planned.bound.query.expressions)
     return [value for _, value in planned.assignments] if isinstance(planned.statement, Update) else []
@@ -55,12 +56,12 @@ def _in_clauses(subject: Subject, select: BoundSelect) -> Iterator[Problem]:
         for call in (c for c in aggregates_in(expr) if not _is_of_query_around(c, select)):
             hint = "Write the condition in HAVING." if word == "WHERE" else "Compute it in a subquery or table first."
             name = function_name(_inner(call)).upper()
-            yield subject.problem("MP220", f"The aggregate {name} cannot stand in {word}.", call, hint)
+            yield subject.problem("MP220", f"The aggregate {name} is not allowed in {word}.", call, hint)
 
 
 def _is_of_query_around(call: exp.Expr, select: BoundSelect) -> bool:
-    """Whether an aggregate in a subquery is over columns of the query around it, where that has its groups already: in
-    its HAVING or SELECT list."""
+    """Whether an aggregate in a subquery is over columns of the outer query, which is allowed in its HAVING or SELECT
+    list."""
     own = {item.alias.lower() for item in select.scope.items}
     tables = {column.table.lower() for column in call.find_all(exp.Column)}
     parent = select.node.parent
@@ -79,30 +80,30 @@ def _nested(subject: Subject, select: BoundSelect) -> Iterator[Problem]:
             outer = _inner(call)
             for child in outer.iter_expressions():
                 for inner in aggregates_in(child):
-                    message = f"{function_name(_inner(inner)).upper()} stands inside {function_name(outer).upper()}."
+                    message = f"{function_name(_inner(inner)).upper()} is nested in {function_name(outer).upper()}."
                     yield subject.problem(
                         "MP220", message, inner, "Compute the inner one in a table or subquery first."
                     )
 
 
 def _arguments(subject: Subject, select: BoundSelect) -> Iterator[Problem]:
-    """COUNT counts something, and only COUNT takes rows as they are."""
+    """COUNT requires an argument, and only COUNT accepts *."""
     for call in (c for o in select.outputs or () for c in aggregates_in(o.expr)):
         inner = _inner(call)
         name = function_name(inner).upper()
         arguments = list(inner.iter_expressions())
         if name == "COUNT" and not arguments:
-            yield subject.problem("MP219", "COUNT needs something to count.", call, "Write COUNT(*).")
+            yield subject.problem("MP219", "COUNT requires an argument.", call, "Write COUNT(*).")
         elif name != "COUNT" and any(isinstance(a, exp.Star) for a in arguments):
-            yield subject.problem("MP219", f"{name} cannot take *.", call, f"Name a column: {name}(column).")
+            yield subject.problem("MP219", f"{name} does not accept *.", call, f"Write a column: {name}(column).")
         elif name in OF_NUMBERS and arguments and _is_no_number(found := type_of(arguments[0])):
-            message = f"{name} needs numbers, but this is {type_name(found)}."
+            message = f"{name} requires a number, but this is {type_name(found)}."
             hint = "Write COUNT_IF(condition)." if pa.types.is_boolean(found) else "Cast it, or aggregate a part of it."
             yield subject.problem("MP206", message, call, hint)
 
 
 def _is_no_number(found: pa.DataType | None) -> bool:
-    """Whether Spark refuses to add up a type; a text it casts, and so it does a moment."""
+    """Whether Spark cannot sum a type; it casts texts and timestamps."""
     return found is not None and (pa.types.is_nested(found) or pa.types.is_boolean(found) or pa.types.is_date(found))
 
 
@@ -112,7 +113,7 @@ def _rankings(subject: Subject, select: BoundSelect) -> Iterator[Problem]:
             if is_ranking(node) and not _before_over(node):
                 name = function_name(node).upper()
                 yield subject.problem(
-                    "MP220", f"{name} needs OVER (...).", node, f"Write {name}() OVER (ORDER BY ...)."
+                    "MP220", f"{name} requires OVER (...).", node, f"Write {name}() OVER (ORDER BY ...)."
                 )
 
 
@@ -123,22 +124,28 @@ def _before_over(node: exp.Expr) -> bool:
     return isinstance(parent, exp.Window)
 
 
+def _of_changes(planned: Planned) -> bool:
+    """Whether CHANGES(table) drives a statement."""
+    return any(driver.startswith("changes(") for driver in planned.drivers)
+
+
 def _over_streams(subject: Subject, planned: Planned, select: BoundSelect) -> Iterator[Problem]:
     if not select.streams:
         return
-    for output in select.outputs or ():
-        for node in parts(output.expr):
-            if isinstance(node, exp.Window):
-                message = "A window function with OVER cannot run over a stream: its rows are never all there."
-                hint = "Keep the events in a table (CREATE TABLE t AS SELECT ...) and query that."
-                yield subject.problem("MP220", message, node, hint)
+    if planned.kind in (StepKind.UPDATE, StepKind.DELETE, StepKind.MERGE) or _of_changes(planned):
+        for output in select.outputs or ():
+            for node in parts(output.expr):
+                if isinstance(node, exp.Window):
+                    message = "A window function with OVER is not supported over the stream of this statement."
+                    hint = "Store the events in a table (CREATE TABLE t AS SELECT ...) and query the table."
+                    yield subject.problem("MP220", message, node, hint)
     folded = select.grouped or select.node.args.get("distinct") is not None
     if folded and isinstance(planned.statement, CreateStream):
         name = planned.statement.name
-        message = f"Stream '{name}' cannot group or aggregate: aggregates of a stream live in tables."
-        hint = f"Write CREATE TABLE {name} AS SELECT ...; a table can be read by every statement."
+        message = f"Stream '{name}' cannot group or aggregate: aggregates of a stream are stored in tables."
+        hint = f"Write CREATE TABLE {name} AS SELECT ...; every statement can read the table."
         yield subject.problem("MP220", message, name.place, hint)
     elif folded and select.inner and select.spot is not Spot.SUBQUERY:
-        message = "An aggregate over a stream cannot stand in a subquery."
-        hint = "Make it a table, CREATE TABLE t AS SELECT ... GROUP BY ...; and read the table."
+        message = "An aggregate over a stream is not allowed in a subquery."
+        hint = "Store it in a table, CREATE TABLE t AS SELECT ... GROUP BY ...; and read the table."
         yield subject.problem("MP220", message, select.node, hint)

@@ -1,4 +1,4 @@
-"""What goes into a table must fit it: number of columns, types, NOT NULL."""
+"""Check: inserted and assigned values match the table: number of columns, types, NOT NULL."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from millpond.errors import Place, Problem
 from millpond.expressions.types import assignable
 from millpond.plan.checks.subject import Subject
 from millpond.plan.context import Planned
+from millpond.plan.expression_types import type_of
 from millpond.plan.model import TableKind
-from millpond.plan.naming import counted
-from millpond.plan.typed import type_of
+from millpond.plan.outputs import counted
 from millpond.schema import Column, Schema, type_name
 from millpond.sql import nodes
 from millpond.sql.statements import Insert, Merge, Update, Upsert, When
@@ -94,7 +94,7 @@ def _count(subject: Subject, planned: Planned, given: int, at: exp.Expr | None) 
     listed = f"{columns} in the list" if statement.columns is not None else f"Table '{planned.target}' has {columns}"
     message = f"{listed}, but {counted(given, 'value', 'is')} given."
     place = at if at is not None else statement.target.place
-    return subject.problem("MP207", message, place, f"Give a value for each of: {wanted}.")
+    return subject.problem("MP207", message, place, f"Write a value for each of: {wanted}.")
 
 
 def _fits(subject: Subject, value: exp.Expr, column: Column, otherwise: Place) -> Iterator[Problem]:
@@ -113,19 +113,20 @@ def _fits(subject: Subject, value: exp.Expr, column: Column, otherwise: Place) -
             yield subject.problem("MP225", message, at, "Write a value, or DEFAULT if it has one.")
         return
     if not assignable(found, column.type):
-        message = f"{type_name(found)} does not fit column '{column.name}' of type {type_name(column.type)}."
+        message = f"{type_name(found)} cannot be stored in column '{column.name}' of type {type_name(column.type)}."
         yield subject.problem("MP206", message, at, f"Cast it: CAST(... AS {type_name(column.type)}).")
 
 
 def _omitted(subject: Subject, planned: Planned, schema: Schema, given: set[str], place: Place) -> Iterator[Problem]:
-    """Columns that get no value must be able to do without; a partial UPSERT of rows there already keeps theirs."""
+    """Columns without a value must be nullable or have a default; a partial UPSERT keeps the values of existing
+    rows."""
     statement = planned.statement
     for column in schema:
         if column.name.lower() in given:
             continue
         if column.name in schema.key:
-            message = f"Key column '{column.name}' of table '{planned.target}' gets no value."
+            message = f"Key column '{column.name}' of table '{planned.target}' has no value."
             yield subject.problem("MP208", message, place, f"Add {column.name} to the columns.")
         elif not column.nullable and column.default is None and not isinstance(statement, Upsert):
-            message = f"Column '{column.name}' of table '{planned.target}' is NOT NULL and gets no value."
-            yield subject.problem("MP225", message, place, f"Add {column.name} to the columns, or give it a DEFAULT.")
+            message = f"Column '{column.name}' of table '{planned.target}' is NOT NULL but has no value."
+            yield subject.problem("MP225", message, place, f"Add {column.name} to the columns, or declare a DEFAULT.")

@@ -1,4 +1,4 @@
-"""'backfill' computes a table again from its source alone: the source can be read again, and nothing else counts."""
+"""Check: a table with 'backfill' can be recomputed from its source alone, and the source can be read again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millpond.errors import MillpondError, Problem
 from millpond.plan.checks.subject import Subject
 from millpond.plan.model import FlowPlan, Step, StepKind, TablePlan
 
-HINT = "Take it out: it counts from now on. Starting over with another --state reads all that the source still has."
+HINT = "Remove it to count from now on, or start again with another --state to read what the source still has."
 
 
 def check(subject: Subject) -> Iterator[Problem]:
@@ -22,7 +22,7 @@ def _table(subject: Subject, table: TablePlan) -> Iterator[Problem]:
     steps = [(f, s) for f in subject.flows for s in f.steps if s.target.lower() == table.name.lower()]
     kept = next(((f, s) for f, s in steps if s.kind is StepKind.AGGREGATE), None)
     if kept is None:
-        message = f"Option 'backfill' is for GROUP BY over a stream; table '{table.name}' is not kept by one."
+        message = f"Option 'backfill' requires GROUP BY over a stream, which table '{table.name}' does not have."
         yield subject.problem("MP303", message, table.place, "Remove it.")
     elif why := _why_not(subject, table, *kept):
         message = f"Table '{table.name}' cannot have 'backfill': {why[0]}."
@@ -30,22 +30,22 @@ def _table(subject: Subject, table: TablePlan) -> Iterator[Problem]:
 
 
 def _why_not(subject: Subject, table: TablePlan, flow: FlowPlan, step: Step) -> tuple[str, str] | None:
-    """Why what comes of the past cannot be computed again exactly, and what to do."""
+    """Why the table cannot be recomputed exactly, and a hint."""
     if flow.join is not None or flow.joined:
         return "it reads a join of streams", HINT
     if step.reads:
-        return f"it reads '{step.reads[0].table}', whose rows of that time are gone", HINT
+        return f"it reads '{step.reads[0].table}', whose earlier rows are not stored", HINT
     if step.aggregate is not None and step.aggregate.window is not None:
-        return "which rows came too late for a window is not known any more", HINT
+        return "it is not stored which rows were late for a window", HINT
     if step.options.get("state.ttl"):
-        return "which groups 'state.ttl' had dropped when is not known any more", HINT
+        return "it is not stored when 'state.ttl' dropped groups", HINT
     try:
         if registry.find("backend", table.spec.backend).capabilities.outside:
-            return f"the backend {table.spec.backend} commits by itself", "Use 'backend' = 'memory'."
+            return f"the backend {table.spec.backend} has its own commits", "Use 'backend' = 'memory'."
         source = subject.sources[flow.source].plan
         plugin = registry.find("source", source.type)
     except MillpondError:
         return None
-    if plugin.past is None:
-        return f"the source {source.type} cannot be read again up to where the stream is", HINT
+    if not plugin.has_past:
+        return f"the source {source.type} cannot be read again up to the position of the stream", HINT
     return None

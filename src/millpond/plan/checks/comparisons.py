@@ -1,4 +1,4 @@
-"""Values that are compared must be comparable, and conditions must be BOOLEAN."""
+"""Check: compared values have comparable types, and conditions are BOOLEAN."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlglot import exp
 from millpond.errors import Problem
 from millpond.expressions.types import comparable
 from millpond.plan.checks.subject import Subject
-from millpond.plan.typed import as_expression, type_of
+from millpond.plan.expression_types import as_expression, type_of
 from millpond.schema import type_name
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ)
@@ -52,20 +52,20 @@ def _compared(subject: Subject, node: exp.Expr, left: exp.Expr, right: exp.Expr)
 
 
 def _branches(subject: Subject, case: exp.Case) -> Iterator[Problem]:
-    """The results of a CASE come together in one column."""
+    """The branches of a CASE must have a common type."""
     results = [branch.args["true"] for branch in case.args["ifs"]]
     results += [case.args["default"]] if case.args.get("default") is not None else []
     found = [t for node in results if (t := type_of(node)) is not None and not pa.types.is_null(t)]
-    # Of nested types only Spark knows how they come together.
+    # Only Spark determines the common type of nested types.
     plain = [t for t in found if not pa.types.is_nested(t) and not pa.types.is_binary(t)]
     other = next((t for t in plain[1:] if not comparable(plain[0], t)), None)
     if other is not None:
-        message = f"CASE yields {type_name(plain[0])} in one branch and {type_name(other)} in another."
+        message = f"CASE returns {type_name(plain[0])} in one branch and {type_name(other)} in another."
         yield subject.problem("MP206", message, case, "Cast one of them.")
 
 
 def _condition(node: exp.Expr) -> exp.Expr | None:
-    """The expression that a node takes as a condition."""
+    """The condition of a node."""
     if isinstance(node, exp.Where | exp.Having):
         return as_expression(node.this)
     if isinstance(node, exp.Join):
@@ -81,4 +81,4 @@ def _boolean(subject: Subject, condition: exp.Expr) -> Iterator[Problem]:
         if found is None or pa.types.is_boolean(found) or pa.types.is_null(found):
             continue
         message = f"A condition must be BOOLEAN, but this is {type_name(found)}."
-        yield subject.problem("MP206", message, part, "Compare it with something, such as <> 0.")
+        yield subject.problem("MP206", message, part, "Write a comparison, such as <> 0.")

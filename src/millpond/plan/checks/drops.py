@@ -1,13 +1,12 @@
-"""DROP, DESCRIBE and CREATE INDEX name something that is there and can take it."""
+"""Check: the objects of DROP, DESCRIBE and CREATE INDEX exist and have the right kind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millpond.errors import Problem
+from millpond.errors import Problem, did_you_mean
 from millpond.plan.checks.subject import Subject
 from millpond.sql.statements import CreateIndex, CreateStream, CreateTable, CreateView, Describe, Drop, Name, Statement
-from millpond.suggest import did_you_mean
 
 
 def check(subject: Subject) -> Iterator[Problem]:
@@ -29,7 +28,7 @@ def _drop(subject: Subject, statement: Drop, declared: dict[str, Statement]) -> 
     name = statement.name
     created = declared.pop(name.key, None)
     if created is not None:
-        message = f"'{name}' is created in line {created.place.line} and dropped here: the file says both."
+        message = f"'{name}' is created in line {created.place.line} and dropped here."
         yield subject.problem("MP223", message, name.place, "Remove one of the two statements.")
     elif not statement.if_exists and not subject.catalog.declares(name.text):
         hint = did_you_mean(name.text, subject.catalog) or f"Write DROP {statement.kind.upper()} IF EXISTS {name};"
@@ -38,7 +37,7 @@ def _drop(subject: Subject, statement: Drop, declared: dict[str, Statement]) -> 
 
 def _known(subject: Subject, name: Name) -> Iterator[Problem]:
     if subject.catalog.find(name.text) is None:
-        hint = did_you_mean(name.text, subject.catalog) or "SHOW TABLES; lists them."
+        hint = did_you_mean(name.text, subject.catalog) or "SHOW TABLES lists the tables."
         yield subject.problem("MP201", f"There is no stream, table or view '{name}'.", name.place, hint)
 
 
@@ -48,17 +47,17 @@ def _index(subject: Subject, statement: CreateIndex) -> Iterator[Problem]:
     if relation is None:
         return
     if relation.query is not None and not relation.is_stream:
-        message = f"An index needs a table, but '{statement.table}' is a view, which keeps no rows."
-        hint = f"Index the tables that it reads, or keep it: CREATE TABLE {statement.table} AS SELECT ...;"
+        message = f"An index requires a table, but '{statement.table}' is a view, which stores no rows."
+        hint = f"Index the tables that it reads, or store it: CREATE TABLE {statement.table} AS SELECT ...;"
         yield subject.problem("MP215", message, statement.table.place, hint)
         return
     if relation.is_stream:
-        message = f"An index needs a table, but '{statement.table}' is a stream."
-        yield subject.problem("MP215", message, statement.table.place, "Keep the stream in a table first.")
+        message = f"An index requires a table, but '{statement.table}' is a stream."
+        yield subject.problem("MP215", message, statement.table.place, "Store the stream in a table first.")
         return
     for column in statement.columns:
         if relation.columns is not None and column.text not in relation.columns:
             names = relation.columns.names
-            hint = did_you_mean(column.text, names) or f"There are: {', '.join(names)}."
+            hint = did_you_mean(column.text, names) or f"Its columns are: {', '.join(names)}."
             message = f"Table '{relation.name}' has no column '{column}'."
             yield subject.problem("MP202", message, column.place, hint)

@@ -1,4 +1,4 @@
-"""What the order of events costs, and what depends on how they are cut into batches."""
+"""Check: warns if keeping the order of events is slow, or if a result depends on how events are batched."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from millpond.errors import Problem, Severity
 from millpond.plan.change_model import ChangeGroup
 from millpond.plan.checks.subject import Subject
-from millpond.plan.flows import INTO_TABLES, behind_views
+from millpond.plan.flow_plans import INTO_TABLES, behind_views
 from millpond.plan.model import FlowPlan, Step
 
 CODE = "MP229"
@@ -22,25 +22,25 @@ def check(subject: Subject) -> Iterator[Problem]:
 
 
 def _slow(subject: Subject, group: ChangeGroup, steps: dict[int, Step]) -> Iterator[Problem]:
-    """A statement that cannot be folded by key."""
+    """Warn about a statement that cannot be folded by key."""
     for writer in group.writers:
         if writer.action is None:
             how = "one event at a time" if writer.one_by_one else "in runs of events, between those of other statements"
-            message = f"This changes '{group.table}' {how}, which is slower than by key: {writer.reason}."
+            message = f"This statement changes '{group.table}' {how}, which is slower than by key: {writer.reason}."
             key = ", ".join(subject.tables[group.table.lower()].spec.schema.key)
-            hint = f"Compare the whole key ({key}) with values of the event, if that is what is meant." if key else ""
+            hint = f"If possible, compare the whole key ({key}) with values of the event." if key else ""
             yield subject.problem(CODE, message, steps[writer.index].place, hint, Severity.NOTE)
 
 
 def _as_of_the_batch(subject: Subject, flow: FlowPlan) -> Iterator[Problem]:
-    """A statement that reads what an earlier one changes."""
+    """Warn about a statement that reads what an earlier one changes."""
     changed: dict[str, int] = {}
     for step in flow.steps:
         read = {a.table.lower() for a in step.reads}
         for name in sorted(behind_views(read, subject.tables) & set(changed) - {step.target.lower()}):
             table = subject.tables[name].name
-            message = f"This reads '{table}', which the statement in line {changed[name]} changes by the same stream."
-            hint = "It sees the table as that statement left it for the whole batch, not event by event."
+            message = f"This reads '{table}', which the statement in line {changed[name]} changes for the same stream."
+            hint = "It sees the table after that statement has processed the whole batch, not event by event."
             yield subject.problem(CODE, message, step.place, hint, Severity.NOTE)
         if step.kind in INTO_TABLES and step.target.lower() in subject.tables:
             changed.setdefault(step.target.lower(), step.place.line)

@@ -1,4 +1,4 @@
-"""Functions exist, and none reaches outside of the rows."""
+"""Check: functions exist, and none accesses more than its arguments."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from millpond.errors import Problem
+from millpond.errors import Problem, did_you_mean
 from millpond.plan.checks.subject import Subject
-from millpond.plan.function_names import FUNCTIONS
-from millpond.plan.functions import function_name
+from millpond.plan.functions import FUNCTIONS, function_name
 from millpond.sql import foreign
 from millpond.sql.functions import REFUSED_HINT, refusal
-from millpond.suggest import did_you_mean
 
 
 def check(subject: Subject) -> Iterator[Problem]:
@@ -24,9 +22,5 @@ def check(subject: Subject) -> Iterator[Problem]:
                 continue
             if name in FUNCTIONS or isinstance(node.parent, exp.Hint):
                 continue
-            hint = (
-                foreign.FUNCTIONS.get(name)
-                or did_you_mean(name, FUNCTIONS)
-                or "Millpond has the functions of Spark SQL."
-            )
+            hint = foreign.FUNCTIONS.get(name) or did_you_mean(name, FUNCTIONS) or "Use a function of Spark SQL."
             yield subject.problem("MP219", f"There is no function '{name}'.", node, hint)

@@ -1,4 +1,4 @@
-"""With GROUP BY or an aggregate every column is grouped or aggregated."""
+"""Check: in a query with GROUP BY or aggregates, every column is grouped or aggregated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millpond.plan.binder import WRONG
 from millpond.plan.bound import BoundSelect
 from millpond.plan.checks.subject import Subject
 from millpond.plan.functions import WRAPPERS, is_aggregate
-from millpond.sql.correlation import relation_names
+from millpond.sql.conditions import relation_names
 
 
 def check(subject: Subject) -> Iterator[Problem]:
@@ -44,7 +44,7 @@ def _ungrouped(expr: exp.Expr, select: BoundSelect) -> Iterator[exp.Column]:
 
 
 def _is_of_subquery(column: exp.Column, select: BoundSelect) -> bool:
-    """Whether a column is one of a query inside the expression that has a relation of the same name."""
+    """Whether a column belongs to a subquery inside the expression that has a relation of the same name."""
     around = column.find_ancestor(exp.Select)
     while around is not None and around is not select.node:
         if column.table.lower() in relation_names(around):
@@ -54,7 +54,7 @@ def _is_of_subquery(column: exp.Column, select: BoundSelect) -> bool:
 
 
 def _is_known(column: exp.Column, select: BoundSelect) -> bool:
-    """Whether a column is one of the query's own relations: of an unknown one only that is told."""
+    """Whether a column belongs to the query's own relations; an unknown one was reported before."""
     item = select.scope.item(column.table or " ")
     return item is not None and (item.loose or item.column(column.name) is not None)
 

@@ -1,4 +1,4 @@
-"""The options of a join: what happens to events without a row must mean something there, and defaults name columns."""
+"""Check: the options of a join are valid for its kind, and its defaults refer to columns of the right type."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from collections.abc import Iterator
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.errors import Problem, TableError
+from millpond.errors import Problem, TableError, did_you_mean
 from millpond.expressions.compile import NotCompilable, compile_expression
-from millpond.plan.absent import DEFAULTS
 from millpond.plan.bound import BoundSelect
 from millpond.plan.checks.subject import Subject
 from millpond.plan.columns import sentence
 from millpond.plan.context import Planned
-from millpond.plan.missing import policy_of
+from millpond.plan.missing import DEFAULTS, policy_of
 from millpond.schema import Column, Schema, type_name
 from millpond.sql.nodes import join_options
 from millpond.sql.statements import OptionEntry
-from millpond.suggest import did_you_mean
 
-# Options that only one policy reads.
+# Options that apply to one policy only.
 POLICY_OF = {"default.": "default", "wait.": "wait"}
 
 
@@ -34,27 +32,25 @@ def check(subject: Subject) -> Iterator[Problem]:
 
 
 def _policy(subject: Subject, planned: Planned, select: BoundSelect, join: exp.Join) -> Iterator[Problem]:
-    """Where an event that finds no row cannot be treated as the option says."""
+    """Report joins for which the policy of 'on.missing' is not possible."""
     entry = next(e for e in join_options(join).entries if e.name == "on.missing")
     kind = f"{join.args.get('side') or ''} {join.args.get('kind') or ''}".upper().split()
     odd = next((word for word in ("RIGHT", "FULL", "SEMI", "ANTI") if word in kind), None)
     if odd is not None:
-        message = f"'on.missing' does not go with {odd} JOIN, which says itself what becomes of rows without a partner."
+        message = f"'on.missing' is not allowed for {odd} JOIN, which defines what happens to rows without a match."
         yield subject.problem("MP303", message, entry.place, "Use JOIN or LEFT JOIN, or remove the option.")
     elif select.streams and select.scope.items[0] is not select.streams[0]:
-        message = "'on.missing' is about events, but this join starts from a table."
+        message = "'on.missing' applies to events, but this join starts from a table."
         yield subject.problem("MP303", message, entry.place, "Write the stream first: FROM stream JOIN table ON ...")
     elif entry.value.lower() == "wait":
         why = _why_no_wait(planned, select)
         if why:
-            yield subject.problem(
-                "MP303", f"'on.missing' = 'wait' cannot hold events back {why[0]}.", entry.place, why[1]
-            )
+            yield subject.problem("MP303", f"'on.missing' = 'wait' is not supported {why[0]}.", entry.place, why[1])
 
 
 def _why_no_wait(planned: Planned, select: BoundSelect) -> tuple[str, str] | None:
     if not planned.drivers:
-        return "where there are none: the query reads tables only", "Use nulls, skip, default or fail."
+        return "in a query over tables only, which has no events", "Use nulls, skip, default or fail."
     if select.inner:
         return "in a subquery", "Join in the statement's own FROM."
     if select.grouped or select.node.args.get("distinct") is not None:
@@ -74,7 +70,7 @@ def _join(subject: Subject, select: BoundSelect, join: exp.Join, planned: Planne
     for entry in entries:
         wanted = next((p for start, p in POLICY_OF.items() if entry.name.startswith(start)), None)
         if wanted is not None and policy != wanted:
-            message = f"Option '{entry.name}' does nothing without 'on.missing' = '{wanted}'."
+            message = f"Option '{entry.name}' has no effect without 'on.missing' = '{wanted}'."
             hint = f"Add 'on.missing' = '{wanted}', or remove it."
             yield subject.problem("MP303", message, entry.place, hint)
         if entry.name.startswith("default.") and item is not None and item.columns is not None:
@@ -84,16 +80,16 @@ def _join(subject: Subject, select: BoundSelect, join: exp.Join, planned: Planne
 def _column(subject: Subject, entry: OptionEntry, label: str, columns: Schema) -> Iterator[Problem]:
     name = entry.name.removeprefix("default.")
     if name not in columns:
-        hint = did_you_mean(name, columns.names) or f"There are: {', '.join(columns.names)}."
+        hint = did_you_mean(name, columns.names) or f"Its columns are: {', '.join(columns.names)}."
         yield subject.problem("MP202", f"{sentence(label)} has no column '{name}'.", entry.place, hint)
     elif not _fits(entry.value, columns[name]):
         kind = type_name(columns[name].type)
-        message = f"The default '{entry.value}' of '{name}' does not fit {kind}."
+        message = f"The default '{entry.value}' of '{name}' is not a valid {kind}."
         yield subject.problem("MP302", message, entry.value_place or entry.place, f"Write a value of type {kind}.")
 
 
 def _fits(text: str, column: Column) -> bool:
-    """Whether the text can be cast to the column's type; True where only Spark can tell."""
+    """Whether the text can be cast to the column's type; True if only Spark can determine it."""
     if column.type is None:
         return True
     cast = exp.cast(exp.Literal.string(text), type_name(column.type), dialect="spark")

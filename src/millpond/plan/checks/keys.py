@@ -1,4 +1,4 @@
-"""Keys: UPSERT needs one, and a key can be compared."""
+"""Check: UPSERT has a key or ON, and the types of key columns can be compared."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _upsert(subject: Subject, statement: Upsert) -> Iterator[Problem]:
     table = subject.tables.get(statement.target.key)
     if table is None or table.kind is not TableKind.DECLARED or table.spec.schema.key or statement.on is not None:
         return
-    message = f"UPSERT into '{table.name}' cannot tell which row to replace: the table has no PRIMARY KEY."
-    hint = "Declare a PRIMARY KEY, or add ON with a condition that finds the row."
+    message = f"UPSERT into '{table.name}' requires a PRIMARY KEY, which the table does not have."
+    hint = "Declare a PRIMARY KEY, or add ON with a condition that identifies the row."
     yield subject.problem("MP208", message, statement.target.place, hint)
 
 
@@ -39,13 +39,14 @@ def _types(subject: Subject, statement: CreateTable) -> Iterator[Problem]:
     for name in schema.key:
         column = schema.get(name)
         if column is not None and column.type is not None and not _can_be_key(column.type, table.spec):
-            message = f"{type_name(column.type)} cannot be a key, but '{name}' is one."
+            message = f"Column '{name}' of type {type_name(column.type)} cannot be part of a key."
             place = next((n.place for n in statement.key if n.key == name.lower()), statement.name.place)
             yield subject.problem("MP208", message, place, _hint(column.type, table.spec))
 
 
 def _can_be_key(type_: pa.DataType, spec: TableSpec) -> bool:
-    """Whether values can be told apart as a key: of groups, which no user looks up, so can structs and arrays."""
+    """Whether values can be compared as a key; in a table of groups, which is not looked up by users, also structs and
+    arrays."""
     if not pa.types.is_nested(type_):
         return True
     return spec.null_keys and spec.backend == "memory" and not pa.types.is_map(type_)
@@ -56,4 +57,4 @@ def _hint(type_: pa.DataType, spec: TableSpec) -> str:
         return "Use columns of simple types as the key."
     if pa.types.is_map(type_):
         return "Group by its entries: sort_array(map_entries(...))."
-    return "Keep the groups in memory, 'backend' = 'memory', or group by its parts."
+    return "Use 'backend' = 'memory', or group by its parts."

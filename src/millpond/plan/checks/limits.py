@@ -1,4 +1,4 @@
-"""LIMIT and OFFSET are whole numbers, not negative."""
+"""Check: LIMIT and OFFSET are whole numbers, not negative."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def check(subject: Subject) -> Iterator[Problem]:
             if isinstance(value, exp.Neg) or (isinstance(value, exp.Literal) and not value.is_int):
                 word = "LIMIT" if isinstance(node, exp.Limit) else "OFFSET"
                 yield subject.problem(
-                    "MP206", f"{word} takes a whole number, not negative.", value, f"Write {word} 10."
+                    "MP206", f"{word} must be a whole number, not negative.", value, f"Write {word} 10."
                 )

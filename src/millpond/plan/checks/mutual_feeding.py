@@ -1,4 +1,4 @@
-"""Two flows that feed each other's tables run in the order of the file: said, not refused."""
+"""Check: warns about two flows that feed each other's tables, which run in the order of the file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import combinations
 
 from millpond.errors import Problem
 from millpond.plan.checks.subject import Subject
-from millpond.plan.flows import reads, writes
+from millpond.plan.flow_plans import reads, writes
 
 
 def check(subject: Subject) -> Iterator[Problem]:

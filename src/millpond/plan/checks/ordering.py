@@ -1,4 +1,4 @@
-"""ORDER BY and LIMIT where they mean something: a table has no order, and the groups of a stream never end."""
+"""Check: ORDER BY and LIMIT of a table's definition, which has no order, and positions of ORDER BY."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def check(subject: Subject) -> Iterator[Problem]:
             continue
         name, clauses = planned.statement.name, planned.bound.query.args
         if clauses.get("limit") is not None and planned.kind is StepKind.AGGREGATE:
-            message = f"LIMIT cannot hold for table '{name}': the groups of a stream never end."
+            message = f"LIMIT is not allowed in the definition of table '{name}': the groups of a stream never end."
             yield subject.problem("MP220", message, clauses["limit"], "Read the table with ORDER BY and LIMIT instead.")
         elif clauses.get("order") is not None and clauses.get("limit") is None:
-            message = f"ORDER BY does nothing here: table '{name}' has no order."
+            message = f"ORDER BY has no effect here: table '{name}' has no order."
             yield subject.warning("MP223", message, clauses["order"], "Order the query that reads it.")
 
 
 def _positions(subject: Subject) -> Iterator[Problem]:
-    """ORDER BY 3 counts within the SELECT list."""
+    """ORDER BY 3 must be a position of the SELECT list."""
     for _, select in subject.selects():
         order = select.node.args.get("order")
         for ordered in order.expressions if order is not None and select.outputs is not None else ():
             value, count = ordered.this, len(select.outputs or ())
             if isinstance(value, exp.Literal) and value.is_int and not 1 <= int(value.this) <= count:
-                message = f"ORDER BY {value.this} counts beyond the {count} of the SELECT list."
-                yield subject.problem("MP210", message, value, "Count from 1.")
+                message = f"ORDER BY {value.this} is out of range: the SELECT list ends at {count}."
+                yield subject.problem("MP210", message, value, "Positions start at 1.")

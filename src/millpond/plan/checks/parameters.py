@@ -1,4 +1,4 @@
-"""A `?` stands in queries that are asked with parameters, never in what a stream drives."""
+"""Check: `?` is used only in queries with parameters, not in the statements of an app."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from millpond.errors import Problem
 from millpond.plan.checks.subject import Subject
 from millpond.plan.model import OneShot
 
-MESSAGE = "Nobody gives a value for ? here."
-HINT = "Write the value, or a variable: ${NAME}, given by --set NAME=value."
+MESSAGE = "A parameter ? is not allowed here, because it gets no value."
+HINT = "Write the value, or a variable ${NAME} that is set by --set NAME=value."
 
 
 def check(subject: Subject) -> Iterator[Problem]:
@@ -23,7 +23,7 @@ def check(subject: Subject) -> Iterator[Problem]:
 
 
 def check_app(one_shots: Iterable[OneShot]) -> Iterator[Problem]:
-    """The same for the statements over tables of an app's text, which unlike a query's is never given values."""
+    """The same for one-shot statements of an app's file, which unlike those of a query never get values."""
     for shot in one_shots:
         trees = [
             shot.query,

@@ -1,4 +1,4 @@
-"""ANY, SOME and ALL stand right of a comparison and take a subquery; LIKE takes patterns too."""
+"""Check: ANY, SOME and ALL are on the right side of a comparison with a subquery, or of LIKE with patterns."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def check(subject: Subject) -> Iterator[Problem]:
 
 def _quantified(subject: Subject, node: exp.Expr) -> Iterator[Problem]:
     parent, word = node.parent, node.key.upper()
-    # NOT LIKE and LIKE ... ESCAPE wrap the LIKE, so the parent is what the operator is.
+    # NOT LIKE and LIKE ... ESCAPE wrap the LIKE, so the operator is the parent.
     if isinstance(parent, PATTERNS):
         return
     if not isinstance(parent, COMPARISONS) or node.arg_key != "expression":
-        message = f"{word} stands right of a comparison only."
+        message = f"{word} is only allowed on the right side of a comparison."
         yield subject.problem("MP224", message, node, f"Write value > {word} (SELECT ...).")
     elif not isinstance(node.this.unnest(), exp.Query):
-        message = f"{word} takes a subquery, not a list of values."
+        message = f"{word} requires a subquery, not a list of values."
         hint = "Write IN (...) for = ANY, NOT IN (...) for <> ALL, or a subquery: (SELECT ...)."
         yield subject.problem("MP224", message, node, hint)

@@ -1,4 +1,4 @@
-"""A stream must not feed itself: what is written would be read and written again, for ever."""
+"""Check: a statement does not write to the source that it reads, which would never end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check(subject: Subject) -> Iterator[Problem]:
                 continue
             source = subject.sources[driver].plan
             if _same(source.spec.uri, sink.spec.uri, subject.settings):
-                message = f"This reads {source.spec.shown} and writes to it again, for ever."
+                message = f"This statement reads {source.spec.shown} and writes to it, which would never end."
                 yield subject.problem("MP213", message, _place(planned), "Write to another topic or folder.")
 
 
@@ -45,7 +45,7 @@ def _same(source: Uri, sink: Uri, settings: Settings) -> bool:
 
 
 def _folder(path: str) -> str:
-    """What a path reads from: the folder of a glob or file, or the folder itself."""
+    """The folder that a path reads: of a glob or file, or the folder itself."""
     head = path
     while any(c in head for c in GLOB):
         head = posixpath.dirname(head)
@@ -55,7 +55,7 @@ def _folder(path: str) -> str:
 
 
 def _address(uri: Uri, settings: Settings) -> tuple[str, str]:
-    """Hosts and path; a lone name is a topic on the brokers of the settings."""
+    """Hosts and path; a single name is a topic on the brokers of the settings."""
     if uri.scheme == "kafka" and not uri.path:
         return str(settings.get("kafka.brokers")), uri.hosts
     return uri.hosts, uri.path

@@ -1,4 +1,4 @@
-"""What is written to a sink must fit its options, such as the column that becomes a message's key."""
+"""Check: the columns of a sink match its options, such as the column that becomes a message's key."""
 
 from __future__ import annotations
 

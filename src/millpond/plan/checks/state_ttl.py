@@ -1,4 +1,4 @@
-"""'state.ttl' is for the groups of a statement over a stream, and for those without a window."""
+"""Check: 'state.ttl' is used only for groups of a stream without a window."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ CODE = "MP303"
 
 def check(subject: Subject) -> Iterator[Problem]:
     for statement in subject.statements:
-        entry = next((e for e in _entries(statement) if e.name == "state.ttl"), None)
+        entry = next((e for e in entries_of(statement) if e.name == "state.ttl"), None)
         if entry is None:
             continue
         planned = next((p for p in subject.planned if p.statement is statement), None)
         yield from _refused(subject, statement, planned, entry)
 
 
-def _entries(statement: Statement) -> Iterator[OptionEntry]:
-    """The options at the end of a statement, which may stand right after a relation or a join."""
+def entries_of(statement: Statement) -> Iterator[OptionEntry]:
+    """The options at the end of a statement, which may directly follow a relation or a join."""
     query = getattr(statement, "query", None)
     groups = [getattr(statement, "options", NO_OPTIONS)]
     if isinstance(statement, CreateTable) and query is None:
-        # Not an option of its own: reported where options are handed out.
+        # Not an option of the statement: reported where options are assigned to owners.
         return
     if isinstance(statement, CreateStream) and statement.source is not None:
         groups.append(statement.source.options)
@@ -43,14 +43,14 @@ def _entries(statement: Statement) -> Iterator[OptionEntry]:
 def _refused(subject: Subject, statement: Statement, planned: Planned | None, entry: OptionEntry) -> Iterator[Problem]:
     bound = planned.bound if planned is not None else None
     if bound is not None and bound.drivers and bound.outputs is None:
-        # Its columns are not known yet.
+        # The columns are not known yet, so the plan may be incomplete.
         return
     if getattr(statement, "query", None) is not None and (bound is None or not bound.drivers):
-        message = "'state.ttl' does nothing here: this statement does not group a stream itself."
+        message = "'state.ttl' has no effect here: this statement does not group a stream itself."
         yield subject.problem(CODE, message, entry.place, "Write it on the statement that groups the stream.")
     elif planned is None or planned.aggregate is None or not planned.aggregate.keys:
-        message = "'state.ttl' does nothing here: it drops groups, and this statement has none."
+        message = "'state.ttl' has no effect here: it drops groups, but this statement has none."
         yield subject.problem(CODE, message, entry.place, "Remove it, or add GROUP BY or DISTINCT.")
     elif planned.aggregate.window is not None:
-        message = "'state.ttl' is for groups without a window."
-        yield subject.problem(CODE, message, entry.place, "Write 'retention' on the table: it drops old windows.")
+        message = "'state.ttl' is only for groups without a window."
+        yield subject.problem(CODE, message, entry.place, "Use 'retention' on the table, which drops old windows.")

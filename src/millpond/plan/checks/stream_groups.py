@@ -1,4 +1,4 @@
-"""Groups over a stream are kept one by one: an event is in one of them, and no group depends on the others."""
+"""Check: an event of a stream belongs to one group, and no group depends on others."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def check(subject: Subject) -> Iterator[Problem]:
             continue
         for pivot in (p for item in select.streams for p in item.node.args.get("pivots") or ()):
             if not pivot.args.get("unpivot"):
-                message = "PIVOT cannot be kept over a stream: its columns are aggregates of all events."
-                hint = "Keep the groups in a table, and put PIVOT in a view over it."
+                message = "PIVOT is not supported over a stream, because its columns are aggregates of all events."
+                hint = "Store the groups in a table, and use PIVOT in a view over it."
                 yield subject.problem("MP220", message, subject.at(pivot, planned.statement.place), hint)
         group = select.node.args.get("group")
         sets = group.find(exp.Rollup, exp.Cube, exp.GroupingSets) if group is not None else None
         if sets is not None:
             word = {exp.Rollup: "ROLLUP", exp.Cube: "CUBE"}.get(type(sets), "GROUPING SETS")
-            message = f"{word} cannot be kept over a stream: one event would be in several groups."
-            hint = f"Keep the finest groups in a table, and put {word} in a view over it."
+            message = f"{word} is not supported over a stream, because one event would be in several groups."
+            hint = f"Store the finest groups in a table, and use {word} in a view over it."
             yield subject.problem("MP220", message, subject.at(sets, planned.statement.place), hint)
         elif select.grouped and select.node.args.get("distinct") is not None:
-            message = "DISTINCT of groups cannot be kept over a stream: a group changes with every batch."
-            hint = "Keep the groups in a table, and put DISTINCT in a view over it."
+            message = "DISTINCT of groups is not supported over a stream, because a group changes with every batch."
+            hint = "Store the groups in a table, and use DISTINCT in a view over it."
             yield subject.problem("MP220", message, planned.statement.place, hint)
     for planned in subject.planned:
         if planned.bound is None or any(d.startswith(CHANGES) for d in planned.drivers):
@@ -44,21 +44,21 @@ def check(subject: Subject) -> Iterator[Problem]:
 def _set_operation(subject: Subject, planned: Planned, operation: exp.SetOperation) -> Iterator[Problem]:
     word = operation.key.upper()
     if word != "UNION":
-        message = f"{word} cannot be kept over a stream: it compares all rows with all others."
+        message = f"{word} is not supported over a stream, because it compares all rows with each other."
         hint = f"Use LEFT {'SEMI' if word == 'INTERSECT' else 'ANTI'} JOIN with a table."
         yield subject.problem("MP220", message, planned.statement.place, hint)
     elif (side := _table_side(operation)) is not None:
         message = "This UNION ALL emits all rows of its tables in every batch."
-        hint = "Join the table, or insert its rows by a statement of their own, which runs once."
+        hint = "Join the table, or insert its rows by a separate statement, which runs once."
         yield subject.warning("MP216", message, subject.at(side, planned.statement.place), hint)
     elif operation.args.get("distinct"):
-        message = "UNION without ALL cannot stand inside a query over a stream."
+        message = "UNION without ALL is not allowed inside a query over a stream."
         hint = "Write UNION ALL here, and SELECT DISTINCT around it."
         yield subject.problem("MP220", message, planned.statement.place, hint)
 
 
 def _table_side(operation: exp.SetOperation) -> exp.Expr | None:
-    """The side of UNION ALL that reads tables alone."""
+    """The side of UNION ALL that reads only tables."""
     if operation.args.get("distinct"):
         return None
     sides = (operation.left, operation.right)

@@ -1,4 +1,4 @@
-"""Joins of two streams need a time bound; joins that keep a table's rows emit them in every batch."""
+"""Check: joins of two streams have a time bound; warns about joins that emit a table's rows in every batch."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.errors import Problem
-from millpond.plan.bound import BoundSelect
+from millpond.plan.bound import BoundSelect, Item
 from millpond.plan.checks.subject import Subject
 from millpond.plan.checks.table_changes import CHANGES
 from millpond.plan.columns import sentence
-from millpond.plan.scope import Item
-from millpond.plan.typed import type_of
+from millpond.plan.expression_types import type_of
 
 BOUNDS = (exp.Between, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
@@ -51,11 +50,11 @@ def _two_streams(
 ) -> Iterator[Problem]:
     side, left = _side(join), before[0]
     if side in ("RIGHT", "FULL"):
-        message = f"{side} JOIN of two streams cannot be answered: a missing partner may still come."
+        message = f"{side} JOIN of two streams is not supported, because a missing match may still arrive."
         yield subject.problem("MP218", message, right.at, "Use JOIN, or LEFT JOIN with a time bound.")
         return
     if not _is_tied(select, join, right):
-        message = f"{sentence(left.label)} joins {right.label} without an equality, which Spark cannot keep."
+        message = f"{sentence(left.label)} joins {right.label} without an equality, which Spark does not support."
         yield subject.problem("MP218", message, right.at, f"Add a condition such as {left.alias}.k = {right.alias}.k.")
         return
     if _is_bounded(select, join, before, right):
@@ -64,15 +63,15 @@ def _two_streams(
     a, b = _time(left), _time(right)
     hint = f"Add AND {b} BETWEEN {a} - INTERVAL 10 SECONDS AND {a}"
     if side == "LEFT":
-        message += " A LEFT JOIN would have to wait for ever."
+        message += " A LEFT JOIN would wait forever."
         yield subject.problem("MP203", message, right.at, hint)
     else:
-        message += " All events of both would have to be remembered."
+        message += " All events of both streams would have to be stored."
         yield subject.warning("MP203", message, right.at, hint)
 
 
 def _is_tied(select: BoundSelect, join: exp.Join, right: Item) -> bool:
-    """Whether ON or WHERE asks that something of the right stream equals something of those before it."""
+    """Whether ON or WHERE has an equality between the right stream and those before it."""
     for clause in (join.args.get("on"), select.node.args.get("where")):
         for node in clause.find_all(exp.EQ) if clause is not None else ():
             sides = [{c.table for c in side.find_all(exp.Column)} for side in (node.this, node.expression)]
@@ -82,14 +81,14 @@ def _is_tied(select: BoundSelect, join: exp.Join, right: Item) -> bool:
 
 
 def _time(item: Item) -> str:
-    """The column that carries an item's time, as the user would write it."""
+    """The column of an item's time, as the user would write it."""
     times = [c.name for c in item.columns or () if c.type is not None and pa.types.is_timestamp(c.type)]
     name = item.watermark.column.text if item.watermark is not None else (times[0] if times else "ts")
     return name if item.alias.startswith("_") else f"{item.alias}.{name}"
 
 
 def _is_bounded(select: BoundSelect, join: exp.Join, before: list[Item], right: Item) -> bool:
-    """Whether ON or WHERE compares the order of a time of one side with a time of the other."""
+    """Whether ON or WHERE compares a time of one side with a time of the other by <, <=, >, >= or BETWEEN."""
     where = select.node.args.get("where")
     for clause in (join.args.get("on"), where):
         for node in clause.find_all(*BOUNDS) if clause is not None else ():
@@ -106,7 +105,7 @@ def _is_time(column: exp.Column) -> bool:
 
 
 def _keeps_table(subject: Subject, join: exp.Join, left: list[Item], right: Item) -> Iterator[Problem]:
-    """The side whose unmatched rows the join keeps, if it is a table's."""
+    """Warn about a join that keeps the unmatched rows of a table."""
     side = _side(join)
     kept: Item | None = None
     if side in ("RIGHT", "FULL") and not right.drivers:
@@ -116,4 +115,4 @@ def _keeps_table(subject: Subject, join: exp.Join, left: list[Item], right: Item
     if kept is None or str(join.args.get("kind") or "").upper() in ("SEMI", "ANTI"):
         return
     message = f"This {side} JOIN emits the unmatched rows of {kept.label} in every batch."
-    yield subject.warning("MP216", message, right.at, "Use JOIN or LEFT JOIN from the stream if that is not meant.")
+    yield subject.warning("MP216", message, right.at, "Use JOIN or LEFT JOIN from the stream if this is not intended.")

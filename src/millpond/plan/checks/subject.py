@@ -1,4 +1,4 @@
-"""What the checks look at: a file after binding."""
+"""The subject of the checks: a file after binding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.plan.catalog import Catalog
 from millpond.plan.context import Planned
 from millpond.plan.findings import At, Findings
 from millpond.plan.model import FlowPlan, SinkPlan, TablePlan
-from millpond.plan.sources import Sources
+from millpond.plan.source_catalog import Sources
 from millpond.settings import Settings
 from millpond.sql.statements import CreateTable, Statement
 
@@ -21,7 +21,7 @@ from millpond.sql.statements import CreateTable, Statement
 @dataclass(frozen=True)
 class Subject:
     """A bound file. `planned` has the statements that read or change something, in order; `statements` has all;
-    `behind` tells the sources behind what drives a statement."""
+    `behind` returns the sources of a statement's drivers."""
 
     statements: tuple[Statement, ...]
     planned: tuple[Planned, ...]
@@ -35,11 +35,11 @@ class Subject:
     behind: Callable[[tuple[str, ...]], tuple[str, ...]]
 
     def selects(self) -> Iterator[tuple[Planned, BoundSelect]]:
-        """Every SELECT of every statement, subqueries too."""
+        """Every SELECT of every statement, including subqueries."""
         return ((p, s) for p in self.planned if p.bound is not None for s in p.bound.selects)
 
     def trees(self) -> Iterator[exp.Expr]:
-        """Every bound tree: queries, and the values, conditions and defaults that stand outside of any."""
+        """Every bound tree: queries, and the values, conditions and defaults outside of queries."""
         for planned in self.planned:
             if planned.bound is not None:
                 yield planned.bound.query
@@ -55,7 +55,7 @@ class Subject:
                 yield from (c.default for c in statement.columns or () if c.default is not None)
 
     def at(self, node: exp.Expr, otherwise: Place) -> At:
-        """The node if it remembers where it was written, as NULL and DEFAULT do not, else another place."""
+        """The node if it has a place, which NULL and DEFAULT do not, else another place."""
         return node if any("start" in n.meta for n in node.walk()) else otherwise
 
     def problem(self, code: str, message: str, at: At, hint: str = "", severity: Severity = Severity.ERROR) -> Problem:

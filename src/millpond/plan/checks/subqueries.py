@@ -1,4 +1,4 @@
-"""Subqueries yield as many columns as their place takes."""
+"""Check: a subquery returns as many columns as its position requires."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlglot import exp
 from millpond.errors import Problem
 from millpond.plan.bound import BoundSelect
 from millpond.plan.checks.subject import Subject
-from millpond.plan.naming import counted
+from millpond.plan.outputs import counted
 
 RELATION_PLACES = (exp.From, exp.Join, exp.Subquery, exp.SetOperation, exp.CTE, exp.Lateral, exp.Exists)
 
@@ -19,8 +19,9 @@ def check(subject: Subject) -> Iterator[Problem]:
         wanted = _wanted(select.node)
         if wanted is None or select.outputs is None or len(select.outputs) == wanted:
             continue
-        message = f"This subquery yields {counted(len(select.outputs), 'column')}, but {wanted} can stand here."
-        yield subject.problem("MP224", message, _at(select), f"Select {'one column' if wanted == 1 else wanted}.")
+        found = counted(len(select.outputs), "column")
+        message = f"This subquery returns {found}, but {counted(wanted, 'column', 'is')} expected here."
+        yield subject.problem("MP224", message, _at(select), f"Select {counted(wanted, 'column')}.")
 
 
 def _at(select: BoundSelect) -> exp.Expr:
@@ -29,7 +30,7 @@ def _at(select: BoundSelect) -> exp.Expr:
 
 
 def _wanted(node: exp.Expr) -> int | None:
-    """How many columns the place of a query takes; None where any number is right."""
+    """The number of columns that the position of a query requires; None for any number."""
     parent = node.parent
     while isinstance(parent, exp.Subquery):
         node, parent = parent, parent.parent

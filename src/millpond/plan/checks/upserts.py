@@ -1,4 +1,4 @@
-"""UPSERT ... ON compares rows of the table with rows of a query, one by one."""
+"""Check: the ON of an UPSERT compares rows of the table with rows of a query."""
 
 from __future__ import annotations
 
@@ -20,19 +20,17 @@ def check(subject: Subject) -> Iterator[Problem]:
         at = subject.at(statement.on, statement.place)
         table = planned.target or str(statement.target)
         if planned.bound is None:
-            message = "ON has nothing to compare with: the values have no names."
+            message = "ON cannot refer to the values, because they have no column names."
             hint = f"Write UPSERT INTO {table} SELECT * FROM (VALUES (...)) AS v (a, b) ON {table}.a = v.a."
             yield subject.problem("MP202", message, at, hint)
         elif statement.on.find(exp.Query) is not None:
-            message = "ON of an UPSERT cannot hold a subquery: it is asked for every row of the table."
+            message = "A subquery is not allowed in the ON of an UPSERT, which is evaluated for every row of the table."
             yield subject.problem(
-                "MP224", message, at, "Compute the value in the SELECT list's FROM, and compare with it."
+                "MP224", message, at, "Compute the value in the FROM of the query, and compare with it."
             )
         elif _gathers(planned.bound.query):
-            message = "UPSERT ... ON cannot take groups: a group is no row that ON could look at."
-            hint = (
-                "Keep the groups in a table with CREATE TABLE ... AS SELECT ... GROUP BY; or UPSERT by the table's key."
-            )
+            message = "UPSERT ... ON does not support groups."
+            hint = "Store the groups with CREATE TABLE ... AS SELECT ... GROUP BY; or UPSERT by the key, without ON."
             yield subject.problem("MP220", message, at, hint)
 
 

@@ -1,1 +1,1 @@
-"""Files as a source: finding them, splitting them into records, following them, reading them whole."""
+"""Files as a source: listing, discovery, reading as a stream, and comparison with a table."""

@@ -1,10 +1,10 @@
-"""What a source's files hold: from the bytes of a file to batches for a feed, and from a feed to records."""
+"""The content of a source's files: from the bytes of a file to batches of a feed, and from a feed to records."""
 
 from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
@@ -13,48 +13,43 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from millpond.contracts.source import (
-    BAD,
-    HIDDEN_OFFSET,
-    HIDDEN_PARTITION,
-    HIDDEN_SOURCE,
-    ORDER_MAJOR,
-    ORDER_MINOR,
-    RAW,
-)
+from millpond.contracts.source import BAD, HIDDEN_SOURCE, ORDER_MAJOR, ORDER_MINOR, RAW
 from millpond.errors import SourceError
 from millpond.schema import Schema
-from millpond.sources.files.formats import FileFormat, is_compressed
-from millpond.sources.files.headers import check_header
-from millpond.sources.files.quick import parsed, quick_parser
-from millpond.sources.files.reading import Piece, Reading, Tail, layout_of, pieces, read_header
-from millpond.sources.files.records import feed_schema, parsed_batch, parsed_rows, unparsed_batch, with_line_end
-from millpond.sources.raw import HEADER, VALUE
+from millpond.sources.files.feed_records import feed_schema, parsed_batch, parsed_rows, unparsed_batch, with_line_end
+from millpond.sources.records.arrow_parsing import parsed, quick_parser
+from millpond.sources.records.columns import HEADER, PROBLEM, SUSPECT, VALUE
+from millpond.sources.records.formats import FileFormat, check_header, is_compressed
+from millpond.sources.records.reader import Piece, ReadSpec, Tail, layout_of, pieces, read_header
+from millpond.sources.records.text_parsing import Texts, parse_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-# Files of which no more is to be read than this are parsed together: calling the parser costs more than their records.
+# Files with less unread text than this are parsed together: calling the parser costs more than their records.
 SMALL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
 class Opening:
-    """How a file is to be read: its layout, where its records start, its header's number, and how long it is."""
+    """How to read a file: its layout, the start of its records, the number of its header, its length, and its name in
+    `_source`, by default the path."""
 
     layout: str
     start: int
     header: int = -1
     size: int | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some records of a file, ready for a feed; `end` is the position behind them; `closed`: nothing can follow;
-    `text`: they are still to be parsed; `small`: that has not been tried, because there are so few that it is better
-    done together with their neighbours."""
+    """Some records of a file, ready for a feed; `end` is the position after them; `closed`: nothing can follow; `text`:
+    they are not parsed yet; `small`: parsing was not tried, because they are so few that they are parsed together with
+    their neighbours."""
 
     batch: pa.RecordBatch
     end: int
@@ -69,7 +64,7 @@ class Chunk:
 
 
 class Contents(Protocol):
-    """What a source's files hold, text or Parquet. `schema` is the feed's; `headers` are remembered with it."""
+    """The content of a source's files, text or Parquet. `schema` is that of the feed; `headers` are stored with it."""
 
     @property
     def schema(self) -> pa.Schema: ...
@@ -77,32 +72,32 @@ class Contents(Protocol):
     def format(self) -> str: ...
 
     headers: list[tuple[str, ...]]
-    # Whether bad records are only in chunks that are still text.
-    tells_bad_apart: bool
+    # Whether bad records are only in chunks that are not parsed yet.
+    separates_bad: bool
 
     def is_whole(self, path: Path) -> bool:
-        """Whether a file is read as a whole, so that a change of it is a rewrite."""
+        """Whether a file is read as a whole, so that any change of it is a rewrite."""
 
     def opening(self, path: Path, tail: Tail) -> Opening | None:
-        """How to read a new file, or None while it has no record; MP503 when a declared column is not in it."""
+        """How to read a new file, or None while it has no record; MP503 if it lacks a declared column."""
 
     def chunks(self, path: Path, opening: Opening, tail: Tail, major: int) -> Iterator[Chunk]:
         """The file's records from the opening's start on."""
 
     def parsed_together(self, small: Sequence[pa.RecordBatch]) -> Iterator[Chunk]:
-        """The records of small chunks, in their order, parsed; of what could not be parsed, the text."""
+        """The records of small chunks, in order, parsed; the text of those that could not be parsed."""
 
     def records(self, fed: DataFrame, text: bool) -> DataFrame:
-        """A feed's rows as records, in the shape of the contract; `text`: some may still be to be parsed."""
+        """The rows of a feed as records; `text`: some of them may not be parsed yet."""
 
-    def arrow_records(self, fed: pa.Table) -> pa.Table:
-        """The same of rows that are all parsed, without Spark."""
+    def arrow_records(self, fed: pa.Table, text: bool) -> pa.Table | None:
+        """The same on the driver; None if Spark must parse."""
 
 
 class TextContents:
     """JSON and CSV files. CSV headers are numbered, because files of one source may order their columns differently."""
 
-    tells_bad_apart = True
+    separates_bad = True
 
     def __init__(self, form: FileFormat, columns: Schema, *, declared: bool = True) -> None:
         self.form, self._columns, self._declared = form, columns, declared
@@ -140,19 +135,24 @@ class TextContents:
     def _names(self, header: int) -> Sequence[str]:
         return self.headers[header] if self.form.header else self._columns.names
 
-    def chunks(self, path: Path, opening: Opening, tail: Tail, major: int) -> Iterator[Chunk]:
+    def chunks(
+        self, path: Path, opening: Opening, tail: Tail, major: int, keep: Callable[[Piece], Piece] | None = None
+    ) -> Iterator[Chunk]:
+        """With `keep`, only the records that it returns for each piece."""
         names = self._names(opening.header) if opening.layout == "csv" else ()
         parse = quick_parser(self.form, opening.layout, self._columns, names)
         end = None if self.is_whole(path) else opening.size
         tail = Tail.TAKE if self.is_whole(path) else tail
-        reading = Reading(self.form, opening.layout, opening.start, tail, len(names), end)
+        reading = ReadSpec(self.form, opening.layout, opening.start, tail, len(names), end)
         size = path.stat().st_size if opening.size is None else opening.size
         small = parse is not None and size - opening.start <= SMALL_BYTES
-        for part, table in parsed(pieces(path, reading), None if small else parse):
+        source = opening.source or str(path)
+        found = pieces(path, reading) if keep is None else map(keep, pieces(path, reading))
+        for part, table in parsed(found, None if small else parse):
             if table is None:
-                batch = unparsed_batch(part, str(path), major, opening.header, self.schema)
+                batch = unparsed_batch(part, source, major, opening.header, self.schema)
             else:
-                batch = parsed_batch(part, table, str(path), major, self.schema)
+                batch = parsed_batch(part, table, source, major, self.schema)
             text = table is None and len(part) > 0
             yield Chunk(batch, part.end, part.closed, text, small=small and text and part.problem is None)
 
@@ -178,15 +178,32 @@ class TextContents:
         parts = self._parse(fed.where(F.col(VALUE).isNotNull()))
         return reduce(lambda a, b: a.unionAll(b), [good, *parts])
 
-    def arrow_records(self, fed: pa.Table) -> pa.Table:
-        nothing = pa.nulls(fed.num_rows, pa.string()), pa.nulls(fed.num_rows, pa.binary())
-        return shaped_arrow(fed.append_column(BAD, nothing[0]).append_column(RAW, nothing[1]), self._columns)
+    def arrow_records(self, fed: pa.Table, text: bool) -> pa.Table | None:
+        wanted = [*self._columns.names, HIDDEN_SOURCE.name, ORDER_MAJOR, ORDER_MINOR]
+        if not text:
+            return fed.select(wanted)
+        is_text = fed[VALUE].is_valid()
+        found = [fed.filter(pc.invert(is_text)).select(wanted)]
+        unparsed = fed.filter(is_text)
+        for number in pc.unique(unparsed[HEADER]).to_pylist():
+            rows = unparsed.filter(pc.equal(unparsed[HEADER], number))
+            texts = Texts(*(rows[name].to_pylist() for name in (VALUE, PROBLEM, SUSPECT)))
+            is_csv = self.form.name == "csv"
+            parsed = parse_texts(
+                texts, self._columns, self._names(number) if is_csv else (), self.form if is_csv else None
+            )
+            if parsed is None:
+                return None
+            for name in wanted[len(self._columns) :]:
+                parsed = parsed.append_column(name, rows[name])
+            found.append(parsed)
+        return pa.concat_tables(found, promote_options="default")
 
     def _parse(self, fed: DataFrame) -> list[DataFrame]:
-        """The records that are still text, parsed by Spark; CSV by header, because each names other columns."""
+        """The records that are still text, parsed by Spark; CSV by header, because headers differ."""
         from pyspark.sql import functions as F
 
-        from millpond.sources.parsing import parse_csv, parse_json
+        from millpond.sources.records.spark_parsing import parse_csv, parse_json
 
         kept = [HIDDEN_SOURCE.name, ORDER_MAJOR, ORDER_MINOR]
         if self.form.name != "csv":
@@ -199,39 +216,23 @@ class TextContents:
 
 
 def shaped(rows: DataFrame, columns: Schema) -> DataFrame:
-    """Rows in the order of the contract."""
+    """Rows with the same columns in the same order, independent of the parser."""
     from pyspark.sql import functions as F
 
-    from millpond.sources.ddl import quoted
+    from millpond.sources.records.columns import quoted
 
-    return rows.select(
-        *[F.col(quoted(name)) for name in columns.names],
-        HIDDEN_SOURCE.name,
-        F.col(ORDER_MAJOR).cast("string").alias(HIDDEN_PARTITION.name),
-        F.col(ORDER_MINOR).alias(HIDDEN_OFFSET.name),
-        ORDER_MAJOR,
-        ORDER_MINOR,
-        BAD,
-        RAW,
-    )
-
-
-def shaped_arrow(rows: pa.Table, columns: Schema) -> pa.Table:
-    """Rows in the order of the contract."""
-    places = {HIDDEN_PARTITION.name: rows[ORDER_MAJOR].cast(pa.string()), HIDDEN_OFFSET.name: rows[ORDER_MINOR]}
-    kept = (HIDDEN_SOURCE.name, *places, ORDER_MAJOR, ORDER_MINOR, BAD, RAW)
-    found = [rows[name] for name in columns.names] + [places[n] if n in places else rows[n] for n in kept]
-    return pa.Table.from_arrays(found, names=[*columns.names, *kept])
+    kept = (HIDDEN_SOURCE.name, ORDER_MAJOR, ORDER_MINOR, BAD, RAW)
+    return rows.select(*[F.col(quoted(name)) for name in columns.names], *kept)
 
 
 def cut_off(path: Path) -> SourceError:
-    """MP502 for a compressed file whose end is missing."""
-    hint = "It is read when it is whole: copy or write it again, best under another name that is changed at the end."
-    return SourceError("MP502", f"'{path}' is cut off: the end of the compressed file is missing.", hint=hint)
+    """MP502 for an incomplete compressed file."""
+    hint = "It is read when it is complete: write it again, preferably under another name, and rename it at the end."
+    return SourceError("MP502", f"'{path}' is incomplete: the end of the compressed file is missing.", hint=hint)
 
 
 def is_whole_gzip(path: Path) -> bool:
-    """Whether a compressed file has been written to its end: its checksum says so. MP502 when it is not gzip."""
+    """Whether a compressed file is complete, according to its checksum. MP502 if it is not gzip."""
     try:
         with gzip.open(path, "rb") as file:
             while file.read(1 << 20):
@@ -240,5 +241,5 @@ def is_whole_gzip(path: Path) -> bool:
         return False
     except (gzip.BadGzipFile, zlib.error) as error:
         message = f"'{path}' is not a gzip file: {error}."
-        raise SourceError("MP502", message, hint="Compress it again, or take .gz off its name.") from error
+        raise SourceError("MP502", message, hint="Compress it again, or remove .gz from its name.") from error
     return True

@@ -1,10 +1,10 @@
-"""Columns found by looking: the first records of a source's files say the names and types."""
+"""Discovery of columns: names and types from the first records of a source's files."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,38 +14,50 @@ import pyarrow as pa
 from millpond.contracts.source import Found, SourceSpec
 from millpond.errors import SourceError
 from millpond.schema import TIMESTAMP, Column, Schema
-from millpond.sources.files.formats import FileFormat
-from millpond.sources.files.guessing import Guess, csv_guess, json_guess, parse_json
-from millpond.sources.files.headers import check_header
-from millpond.sources.files.looking import Where, unreadable
-from millpond.sources.files.reading import Reading, Tail, fields, layout_of, pieces, read_header
-from millpond.sources.files.telling import UNTOLD, form_of
+from millpond.sources.files.listing import UNDETERMINED, Where, form_of, unreadable
+from millpond.sources.files.positions import Seen
+from millpond.sources.records.formats import FileFormat, check_header
+from millpond.sources.records.reader import ReadSpec, Tail, fields, layout_of, pieces, read_header
+from millpond.sources.records.type_inference import Guess, csv_guess, json_guess, parse_json
 
-# Of how many files the names are checked before the app runs.
+# The number of files whose column names are checked before the app runs.
 CHECKED_FILES = 100
+# The number of remote files that are fetched to discover columns.
+FETCHED_FILES = 10
 
 
-def discover_columns(spec: SourceSpec) -> Found:
+def discover_columns(spec: SourceSpec, where: Where | None = None) -> Found:
     """The columns of a source's files, from their first `sample.rows` records in the order of arrival; declared ones
-    are looked for in the files that name theirs. Raises only for files that are there and cannot be understood, or lack
-    a declared column: MP502, MP503, MP505, MP508."""
-    where = Where.of(spec)
-    if not where.there():
-        return Found(missing=True, detail=f"there is nothing at {where.path}")
-    files = [Path(seen.path) for seen in where.look() if seen.size]
+    are checked in files that have column names. Raises only for existing files that cannot be understood, or lack a
+    declared column: MP502, MP503, MP505, MP508."""
+    where = where or Where.of(spec)
+    if not where.exists():
+        return Found(missing=True, detail=f"{where.path} does not exist")
+    seen = [seen for seen in where.look() if seen.size]
+    files = [Path(one.path) for one in (_fetched(where, seen) if where.is_remote else seen)]
     form = form_of(spec, where)
-    if not files or form.name == UNTOLD:
+    if not files or form.name == UNDETERMINED:
         return Found(detail=f"{where.path} is empty")
     if spec.columns is not None:
-        _check_all_names(files[:CHECKED_FILES], form, spec.columns)
+        check_all_names(files[:CHECKED_FILES], form, spec.columns)
         return Found(columns=spec.columns)
-    columns = _first_parquet(files) if form.name == "parquet" else _sampled(files, form, spec)
-    return Found(columns=columns, detail="" if columns else f"{where.path} holds no records")
+    columns = _first_parquet(files) if form.name == "parquet" else sampled_columns(files, form, spec)
+    return Found(columns=columns, detail="" if columns else f"{where.path} contains no records")
 
 
-def _check_all_names(files: list[Path], form: FileFormat, declared: Schema) -> None:
-    """MP503 as `_check_names`, MP502 when none of the files can be read: one among others is told of when it is its
-    turn to be read."""
+def _fetched(where: Where, seen: list[Seen]) -> list[Seen]:
+    """The first files that could be fetched; they are kept until they are read."""
+    found = []
+    for one in seen[:FETCHED_FILES]:
+        with suppress(FileNotFoundError):
+            where.fetch(one)
+            found.append(one)
+    return found
+
+
+def check_all_names(files: list[Path], form: FileFormat, declared: Schema) -> None:
+    """MP503 as in `_check_names`, MP502 if none of the files can be read: a single unreadable file is reported when it
+    is read."""
     refused: list[SourceError] = []
     for path in files:
         with _passing_over(path, refused):
@@ -55,7 +67,7 @@ def _check_all_names(files: list[Path], form: FileFormat, declared: Schema) -> N
 
 
 def _check_names(path: Path, form: FileFormat, declared: Schema) -> None:
-    """MP503 when a file names its columns and a declared one is not among them."""
+    """MP503 if a file has column names and lacks a declared one."""
     if form.name == "parquet":
         check_header(_parquet(path).names, declared, path)
     elif form.name == "csv" and form.header:
@@ -64,7 +76,8 @@ def _check_names(path: Path, form: FileFormat, declared: Schema) -> None:
             check_header(header.names, declared, path)
 
 
-def _sampled(files: list[Path], form: FileFormat, spec: SourceSpec) -> Schema | None:
+def sampled_columns(files: list[Path], form: FileFormat, spec: SourceSpec) -> Schema | None:
+    """The columns of the first `sample.rows` records of text files; None if there are none."""
     wanted = max(spec.values["sample.rows"], 1)
     refused: list[SourceError] = []
     rows = list(islice(_rows(files, form, refused), wanted))
@@ -79,7 +92,7 @@ def _sampled(files: list[Path], form: FileFormat, spec: SourceSpec) -> Schema | 
     if refused:
         raise refused[0]
     if rows or _has_records(files, form):
-        message = f"No columns can be found in '{spec.shown}': none of its first records can be read."
+        message = f"The columns of '{spec.shown}' cannot be discovered: none of its first records is valid."
         raise SourceError("MP505", message, hint="Correct the format, or declare the columns.")
     return None
 
@@ -113,11 +126,11 @@ def _records(path: Path, form: FileFormat, start: int) -> Iterator[bytes]:
     if layout is None:
         return
     try:
-        for piece in pieces(path, Reading(form, layout, start, Tail.TAKE)):
+        for piece in pieces(path, ReadSpec(form, layout, start, Tail.TAKE)):
             for value in piece.values:
                 yield value.as_py()
     except EOFError:
-        # A compressed file that is still being written: what it holds so far will do.
+        # A compressed file that is still being written: its complete part is sufficient.
         return
 
 
@@ -140,7 +153,7 @@ def _csv_rows(path: Path, form: FileFormat) -> Iterator[dict[str, str]]:
             return
         names, start = header.names, header.end
         _require_distinct(names, path)
-    # The reader gives UTF-8 whatever the file's encoding is.
+    # The reader returns UTF-8 for every encoding.
     utf8 = FileFormat("csv", form.header, form.delimiter, form.quote, form.escape)
     for record in _records(path, form, start):
         try:
@@ -157,12 +170,12 @@ def _require_distinct(names: tuple[str, ...], path: Path) -> None:
     lowered = [name.lower() for name in names]
     twice = next((name for name in names if lowered.count(name.lower()) > 1), None)
     if twice is not None:
-        message = f"The header of '{path}' names '{twice}' twice."
-        raise SourceError("MP505", message, hint="Name each column once; letters' case makes no difference.")
+        message = f"The header of '{path}' contains '{twice}' twice."
+        raise SourceError("MP505", message, hint="Use each column name once; upper and lower case do not differ.")
 
 
 def _first_parquet(files: list[Path]) -> Schema:
-    """The columns of the first file that is one; MP502 when none is."""
+    """The columns of the first Parquet file; MP502 if there is none."""
     refused = []
     for path in files:
         try:
@@ -182,12 +195,12 @@ def _parquet(path: Path) -> Schema:
         schema = pq.read_schema(path)
     except pa.ArrowInvalid as error:
         message = f"'{path}' is not a Parquet file: {str(error).splitlines()[0]}"
-        raise SourceError("MP502", message, hint="Write it again, or say what it is WITH ('format' = ...).") from error
+        raise SourceError("MP502", message, hint="Write it again, or set the format WITH ('format' = ...).") from error
     return Schema.of(Column(field.name, sql_type(field.type)) for field in schema)
 
 
 def sql_type(type_: pa.DataType) -> pa.DataType:
-    """The nearest type that SQL has: times are in UTC and microseconds, unsigned numbers get the next wider type."""
+    """The nearest SQL type: times are in UTC and microseconds, unsigned numbers get the next wider type."""
     for fits, nearest in _NEAREST:
         if fits(type_):
             return nearest(type_)

@@ -1,4 +1,4 @@
-"""Parquet files: their columns fitted to the declared ones, value by value only where a whole column does not fit."""
+"""Parquet files: their columns are cast to the declared ones, value by value only if a whole column cannot be cast."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millpond.contracts.source import BAD, RAW
+from millpond.contracts.source import BAD, RAW, SourceSpec
 from millpond.errors import SourceError
 from millpond.rendering import json_lines
 from millpond.schema import Schema, type_name
-from millpond.sources.files.contents import Chunk, Opening, shaped, shaped_arrow
-from millpond.sources.files.headers import check_header
-from millpond.sources.files.reading import Tail
-from millpond.sources.files.records import PLACE, place_columns
+from millpond.sources.files.contents import Chunk, Contents, Opening, TextContents
+from millpond.sources.files.feed_records import PLACE, place_columns
+from millpond.sources.files.listing import UNDETERMINED, Where, form_of
+from millpond.sources.records.formats import check_header
+from millpond.sources.records.reader import Tail
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+
 BATCH_ROWS = 65_536
-# Characters of a wrong value that a reason shows.
+# The number of characters of an invalid value in a reason.
 SHOWN_CHARACTERS = 100
 
 
 class ParquetContents:
-    """Parquet files; a feed holds their records with the declared columns."""
+    """Parquet files; a feed has their records with the declared columns."""
 
     format = "parquet"
-    tells_bad_apart = False
+    separates_bad = False
 
     def __init__(self, columns: Schema, *, declared: bool = True) -> None:
         self._columns, self._declared = columns, declared
@@ -58,11 +60,12 @@ class ParquetContents:
                 skipped = min(max(opening.start - row, 0), batch.num_rows)
                 row += batch.num_rows
                 if skipped < batch.num_rows:
-                    yield Chunk(self._fitted(_all_of(names, batch.slice(skipped)), path, major, row), row)
+                    rows = _all_of(names, batch.slice(skipped))
+                    yield Chunk(self._fitted(rows, opening.source or str(path), major, row), row)
 
-    def _fitted(self, batch: pa.RecordBatch, path: Path, major: int, end: int) -> pa.RecordBatch:
+    def _fitted(self, batch: pa.RecordBatch, source: str, major: int, end: int) -> pa.RecordBatch:
         rows = batch.num_rows
-        # Few rows, if any, do not fit: what is wrong with them is kept by row number.
+        # Few rows, if any, are invalid: their reasons are kept by row number.
         reasons: dict[int, str] = {}
         columns = [
             fitted(array, column.type, column.name, reasons)
@@ -73,7 +76,7 @@ class ParquetContents:
             columns = [_null_where(array, reasons) for array in columns]
             raw = [_row_text(batch, i) if i in reasons else None for i in range(rows)]
             tail = [pa.array([reasons.get(i) for i in range(rows)], pa.string()), pa.array(raw, pa.binary())]
-        places = place_columns(str(path), major, pa.array(np.arange(end - rows, end)))
+        places = place_columns(source, major, pa.array(np.arange(end - rows, end)))
         return pa.RecordBatch.from_arrays([*columns, *places, *tail], schema=self.schema)
 
     def parsed_together(self, small: Sequence[pa.RecordBatch]) -> Iterator[Chunk]:
@@ -81,21 +84,21 @@ class ParquetContents:
         yield from ()
 
     def records(self, fed: DataFrame, text: bool) -> DataFrame:
-        return shaped(fed, self._columns)
+        return fed
 
-    def arrow_records(self, fed: pa.Table) -> pa.Table:
-        return shaped_arrow(fed, self._columns)
+    def arrow_records(self, fed: pa.Table, text: bool) -> pa.Table | None:
+        return fed
 
 
 def footer(path: Path, tail: Tail) -> pa.Schema | None:
-    """The schema that a Parquet file's end states; None while it may still be written. MP502 when it is none."""
+    """The schema at the end of a Parquet file; None while it may still be written. MP502 if it is not Parquet."""
     try:
         return pq.read_schema(path)
     except pa.ArrowInvalid as error:
         if tail is Tail.LEAVE:
             return None
         message = f"'{path}' is not a Parquet file: {str(error).splitlines()[0]}"
-        raise SourceError("MP502", message, hint="Write it again, or say what it is WITH ('format' = ...).") from error
+        raise SourceError("MP502", message, hint="Write it again, or set the format WITH ('format' = ...).") from error
 
 
 def _matching(name: str, names: list[str]) -> str | None:
@@ -103,14 +106,14 @@ def _matching(name: str, names: list[str]) -> str | None:
 
 
 def _all_of(names: list[str | None], batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of these names, in this order; NULLs where the file has none."""
+    """The columns of these names, in this order; NULLs if the file has none."""
     absent = pa.nulls(batch.num_rows)
     arrays = [absent if name is None else batch.column(name) for name in names]
     return pa.RecordBatch.from_arrays(arrays, names=[name or f"_{place}" for place, name in enumerate(names)])
 
 
 def fitted(array: pa.Array, type_: pa.DataType, name: str, reasons: dict[int, str]) -> pa.Array:
-    """A column as the declared type; a value that does not fit gives its row a reason."""
+    """A column in the declared type; a value that cannot be cast adds a reason to its row."""
     if array.type == type_:
         return array
     try:
@@ -129,7 +132,7 @@ def fitted(array: pa.Array, type_: pa.DataType, name: str, reasons: dict[int, st
 
 
 def _fitted_value(value: Any, type_: pa.DataType) -> Any:
-    """One value as a type, decimals rounded half up; None when it does not fit."""
+    """One value in a type, decimals rounded half up; None if it cannot be cast."""
     try:
         if pa.types.is_decimal(type_):
             value = Decimal(str(value)).quantize(Decimal(1).scaleb(-type_.scale), ROUND_HALF_UP)
@@ -145,3 +148,23 @@ def _null_where(array: pa.Array, reasons: Mapping[int, str]) -> pa.Array:
 
 def _row_text(batch: pa.RecordBatch, row: int) -> bytes:
     return next(json_lines(batch.slice(row, 1))).encode()
+
+
+def contents_of(spec: SourceSpec, where: Where, known: str | None = None) -> Contents:
+    """The contents of a source; `known` is its previous format, which is used if its files were removed. A source whose
+    columns are not known yet may be opened, to check whether it exists, but not read."""
+    form, columns = form_of(spec, where, known), spec.columns or Schema(())
+    kind = {"declared": spec.declared}
+    return ParquetContents(columns, **kind) if form.name == "parquet" else TextContents(form, columns, **kind)
+
+
+def settled(contents: Contents, spec: SourceSpec, where: Where) -> Contents:
+    """The contents, once files exist that show their format."""
+    if contents.format != UNDETERMINED or not isinstance(contents, TextContents):
+        return contents
+    form = form_of(spec, where)
+    if form.name == "parquet":
+        message = f"The first file of '{spec.shown}' is Parquet, which could not be determined at the start."
+        raise SourceError("MP508", message, hint="Set the format: WITH ('format' = 'parquet').")
+    contents.form = form
+    return contents

@@ -1,4 +1,4 @@
-"""How far each file has been read, and what became of a file since: grown, rewritten, renamed or new."""
+"""Positions in files, and what has happened to a file since: grown, rewritten, renamed or new."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-# A file is known by its first bytes, as many of them as have been read, up to this many.
+# A file is identified by its first bytes, as many of them as were read, up to this number.
 HEAD_BYTES = 1024
 NEWLINES = (b"\n", b"\r")
-# Files that are gone but remembered by name; the oldest are forgotten first.
+# Removed files that are remembered by name; the oldest are forgotten first.
 GONE_MAX = 10_000
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A file as a look at it found it; the inode tells a renamed file from a new one."""
+    """A file as a poll found it; the inode distinguishes a renamed file from a new one."""
 
     path: str
     device: int
@@ -36,9 +36,9 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Position:
-    """How far a file was read. `major` is its arrival number; `done`: it was read as a whole and has an end;
-    `size` and `mtime_ns` are the file's when it was last read; `unended` is where its last row starts if that was taken
+class FilePosition:
+    """How far a file was read. `major` is its arrival number; `done`: it was read as a whole and has an end; `size` and
+    `mtime_ns` are those of the file when it was last read; `unended` is the start of its last row if that was read
     without a newline, else -1."""
 
     path: str
@@ -60,7 +60,7 @@ class Position:
         return self.device, self.inode
 
     def stored(self) -> dict[str, Any]:
-        """What it is made from again; there may be very many."""
+        """The values from which it is created again; there may be very many."""
         return dict(vars(self))
 
     def unchanged(self, seen: Seen) -> bool:
@@ -68,7 +68,7 @@ class Position:
 
 
 class Fate(Enum):
-    """What became of a file since it was last read."""
+    """What has happened to a file since it was last read."""
 
     SAME = "same"
     NEW = "new"
@@ -80,32 +80,35 @@ class Positions:
     """The positions of all files, by path."""
 
     def __init__(self) -> None:
-        self._by_path: dict[str, Position] = {}
-        # Files that the last look no longer found: their inodes may be given to other files by now.
+        self._by_path: dict[str, FilePosition] = {}
+        # Files that the last poll no longer found: their inodes may belong to other files by now.
         self._gone: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._by_path)
 
-    def put(self, position: Position) -> None:
+    def get(self, path: str) -> FilePosition | None:
+        return self._by_path.get(path)
+
+    def put(self, position: FilePosition) -> None:
         self._by_path[position.path] = position
         self._gone.discard(position.path)
 
     def restore(self, entries: Iterable[dict[str, Any]]) -> None:
         for entry in entries:
-            self.put(Position(**entry))
+            self.put(FilePosition(**entry))
 
     def stored(self) -> list[dict[str, Any]]:
         return [position.stored() for position in self._by_path.values()]
 
-    def all(self) -> tuple[Position, ...]:
+    def all(self) -> tuple[FilePosition, ...]:
         return tuple(self._by_path.values())
 
     def next_major(self) -> int:
         return max((position.major for position in self._by_path.values()), default=-1) + 1
 
     def settle(self, seen: list[Seen]) -> list[Seen]:
-        """Take note of renames and of files that are gone; returns each file once, under one name."""
+        """Register renamed and removed files; returns each file once, under one name."""
         here = {file.path: file for file in seen}
         by_identity = {p.identity: p for p in self._by_path.values() if p.path not in self._gone}
         for file in seen:
@@ -117,7 +120,7 @@ class Positions:
         self._note_gone(here)
         return self._once_each(seen)
 
-    def _still_there(self, old: Position, here: dict[str, Seen]) -> bool:
+    def _still_there(self, old: FilePosition, here: dict[str, Seen]) -> bool:
         return old.path in here and here[old.path].identity == old.identity
 
     def _note_gone(self, here: dict[str, Seen]) -> None:
@@ -129,7 +132,7 @@ class Positions:
                 self._gone.discard(path)
 
     def _once_each(self, seen: list[Seen]) -> list[Seen]:
-        """A file with two names, by a link, is read under the name it is known by, else under the first."""
+        """A file with two names, because of a link, is read under its known name, else under the first."""
         chosen: dict[tuple[int, int], Seen] = {}
         for file in seen:
             kept = chosen.get(file.identity)
@@ -137,8 +140,8 @@ class Positions:
                 chosen[file.identity] = file
         return [file for file in seen if chosen[file.identity] is file]
 
-    def fate(self, seen: Seen) -> tuple[Fate, Position | None]:
-        """What became of a file, and how far it was read."""
+    def fate(self, seen: Seen) -> tuple[Fate, FilePosition | None]:
+        """What has happened to a file, and how far it was read."""
         known = self._by_path.get(seen.path)
         if known is None:
             return Fate.NEW, None
@@ -150,7 +153,7 @@ class Positions:
 
 
 def head_of(path: str, read: int) -> tuple[str, int]:
-    """The fingerprint of a file's first bytes, of at most `read` of them, and their number."""
+    """The fingerprint of a file's first bytes, at most `read` of them, and their number."""
     head = b""
     if read:
         with open(path, "rb") as file:
@@ -159,26 +162,26 @@ def head_of(path: str, read: int) -> tuple[str, int]:
 
 
 def byte_at(path: str, position: int) -> bytes:
-    """One byte of a file; none behind its end."""
+    """One byte of a file; empty after its end."""
     with open(path, "rb") as file:
         file.seek(position)
         return file.read(1)
 
 
 def has_text(path: str, position: int) -> bool:
-    """Whether more than blanks stands in a file behind a position."""
+    """Whether a file has more than blanks after a position."""
     with open(path, "rb") as file:
         file.seek(position)
         return bool(file.read(HEAD_BYTES).strip())
 
 
-def begins_alike(known: Position, path: str) -> bool:
-    """Whether a file starts with the bytes by which it is known."""
+def begins_alike(known: FilePosition, path: str) -> bool:
+    """Whether a file starts with the bytes that identify it."""
     return head_of(path, known.head_bytes) == (known.head, known.head_bytes)
 
 
-def _is_renamed(old: Position, seen: Seen) -> bool:
-    """Whether the file under a new name is the old one. A rename leaves the modification time as it was; where it has
-    changed the file must have grown, because the inode of a removed file is soon given to another one."""
+def _is_renamed(old: FilePosition, seen: Seen) -> bool:
+    """Whether the file under a new name is the old one. A rename does not change the modification time; if that has
+    changed, the file must have grown, because the inode of a removed file is soon used again."""
     grown = seen.size > old.size and seen.size >= old.position
     return (seen.mtime_ns == old.mtime_ns or grown) and begins_alike(old, seen.path)

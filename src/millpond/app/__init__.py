@@ -1,0 +1,1 @@
+"""The life of an app: planned, started, supervised, queried, edited, stopped."""

@@ -1,0 +1,1 @@
+"""PostgreSQL: connections, types and errors."""

@@ -1,0 +1,156 @@
+"""Connections to PostgreSQL, and what its errors mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millpond.databases.address import Address, address_of
+from millpond.errors import MillpondError, SourceError
+from millpond.redact import redact
+
+if TYPE_CHECKING:
+    import psycopg
+
+PORT = 5432
+SCHEME = "postgresql"
+# Texts as they are expected here, whatever the server or the user is set to.
+SETTINGS = {
+    "client_encoding": "UTF8",
+    "DateStyle": "ISO, MDY",
+    "TimeZone": "UTC",
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+}
+# States by their beginning -> our code. The first that fits decides, so the narrow ones stand first.
+SORTS = (
+    ("28", "MP507"),
+    ("3D000", "MP508"),
+    ("42501", "MP507"),
+    ("42P01", "MP508"),
+    ("42703", "MP508"),
+    ("3F000", "MP508"),
+    ("42", "MP508"),
+    ("22", "MP502"),
+    ("57014", "MP502"),
+    ("08", "MP506"),
+    ("57", "MP506"),
+    ("53", "MP506"),
+    ("40", "MP506"),
+    ("25006", "MP506"),
+    ("58", "MP506"),
+    ("XX", "MP502"),
+)
+# Words of libpq where there is no state, because no server has answered.
+LOGIN_WORDS = ("password authentication failed", "no password supplied", "role ", "pg_hba.conf", "authentication")
+TLS = "TLS"
+TLS_WORDS = ("SSL", "certificate", "sslmode", "root.crt")
+
+
+def connection_values(values: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """What libpq is given: where the server is, who logs in, and how long to wait."""
+    address = address_of(SCHEME, values, PORT)
+    settings = dict(SETTINGS)
+    if values.get("query.timeout") is not None:
+        settings["statement_timeout"] = f"{values['query.timeout'] // 1000}"
+    found: dict[str, Any] = {
+        "host": address.host,
+        "port": address.port,
+        "dbname": address.database,
+        "user": address.username,
+        "password": address.password,
+        "sslmode": values.get("ssl.mode"),
+        # libpq knows whole seconds, and takes one for two.
+        "connect_timeout": max(round((values.get("connect.timeout") or 10_000_000) / 1e6), 2),
+        "application_name": "millpond",
+        "options": " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in settings.items()),
+    }
+    if values.get("socket.timeout") is not None:
+        milliseconds = values["socket.timeout"] // 1000
+        found |= {"tcp_user_timeout": milliseconds, "keepalives_idle": max(milliseconds // 2000, 1)}
+    for name, option in (("sslrootcert", "ssl.root.cert"), ("sslcert", "ssl.cert"), ("sslkey", "ssl.key")):
+        if values.get(option) is not None:
+            found[name] = str(base / Path(values[option]).expanduser())
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def connect(values: Mapping[str, Any], base: Path, **more: Any) -> psycopg.Connection[Any]:
+    """A connection whose statements are committed at once, unless `more` says otherwise."""
+    try:
+        import adbc_driver_postgresql  # noqa: F401
+        import psycopg
+    except ModuleNotFoundError as error:
+        message = f"PostgreSQL needs the package '{error.name}', which is not installed."
+        raise SourceError("MP309", message, hint="Run: pip install 'millpond[postgresql]'") from error
+    with translated(address_of(SCHEME, values, PORT)):
+        return psycopg.connect(**connection_values(values, base), **{"autocommit": True, **more})
+
+
+@contextmanager
+def translated(address: Address, what: str = "") -> Iterator[None]:
+    """Errors of the drivers as ours; `what` is the table or query that was read."""
+    import psycopg
+
+    try:
+        yield
+    except MillpondError:
+        raise
+    except psycopg.Error as error:
+        raise failure(address, error.sqlstate, str(error), what) from error
+    except Exception as error:
+        state = getattr(error, "sqlstate", None)
+        # Arrow's stream over ADBC raises the errors of its library as OSError.
+        if type(error).__module__.startswith("adbc_driver_manager") or "[libpq]" in str(error):
+            raise failure(address, state, str(error), what) from error
+        raise
+
+
+def failure(address: Address, state: str | None, text: str, what: str = "") -> SourceError:
+    """One of ours for what the server or libpq says."""
+    said = _said(text)
+    code = _code(state, text)
+    shown = what or address.shown
+    hints = {
+        "MP506": f"Start it, or correct host and port. pg_isready -h {address.host} -p {address.port} checks them.",
+        "MP507": "Correct 'username' and 'password', or grant the user what it needs.",
+        "MP508": "Correct the name in the URI or in WITH.",
+        "MP502": "Correct the query, or raise 'query.timeout' if it takes longer.",
+    }
+    messages = {
+        "MP506": f"PostgreSQL at {address.shown} cannot be reached: {said}",
+        "MP507": f"PostgreSQL at {address.shown} rejects the login: {said}",
+        "MP508": f"PostgreSQL cannot read {shown}: {said}",
+        "MP502": f"PostgreSQL cannot read {shown}: {said}",
+    }
+    if code == TLS:
+        code = "MP508"
+        hints[code] = (
+            "Correct the 'ssl.*' options: 'ssl.mode', and the files of 'ssl.root.cert', 'ssl.cert', 'ssl.key'."
+        )
+        messages[code] = f"The encrypted connection to {address.shown} cannot be made: {said}"
+    return SourceError(code, messages[code], hint=hints[code])
+
+
+def _code(state: str | None, text: str) -> str:
+    if state:
+        return next((code for start, code in SORTS if state.startswith(start)), "MP502")
+    if re.search('database ".*" does not exist', text):
+        return "MP508"
+    if any(word in text for word in LOGIN_WORDS) and "FATAL" in text:
+        return "MP507"
+    if "ERROR:" in text:
+        return "MP502"
+    refused = "refused" in text or "timeout" in text or "closed the connection" in text or "could not" in text
+    return TLS if any(word in text for word in TLS_WORDS) and not refused else "MP506"
+
+
+def _said(text: str) -> str:
+    """What the server said, in one sentence and without secrets."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    found = next((line for line in reversed(lines) if "FATAL:" in line or "ERROR:" in line), lines[0] if lines else "")
+    found = found.rpartition("FATAL:")[2].rpartition("ERROR:")[2].strip()
+    return redact(found)[:300].rstrip(".") + "."

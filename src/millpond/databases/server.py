@@ -1,0 +1,68 @@
+"""What a kind of database does for the sources, written once per kind: describe what is read, and read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.databases.statements import Selection, Statement
+from millpond.schema import Schema
+
+
+class Session:
+    """One consistent state of a database, read by one thread. Errors are SourceError: MP506 for a connection that is
+    lost, MP502 for a query that fails."""
+
+    def read(self, selection: Selection, statement: Statement) -> Iterator[pa.RecordBatch]:
+        """The rows of a statement that `selection` has made, or that has its columns: `Server.schema`'s columns, those
+        that are not sent left out. Portions have about 'fetch.size' rows."""
+        raise NotImplementedError
+
+    def value(self, statement: Statement) -> Any:
+        """The first column of the first row, None where there is none."""
+        raise NotImplementedError
+
+    def sibling(self) -> Session:
+        """Another session of the same state, for another thread."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Server:
+    """One database and what is read of it. Opening it connects; SourceError MP506 when the server cannot be reached,
+    MP507 for a wrong login, MP508 for a database, table or column that does not exist."""
+
+    # Whether sessions have siblings.
+    is_parallel: bool = False
+
+    def columns(self) -> Schema:
+        """The columns of what is read, with its key where there is one."""
+        raise NotImplementedError
+
+    def selection(self) -> Selection:
+        """What is read, in this database's words."""
+        raise NotImplementedError
+
+    def session(self) -> Session:
+        """A new session, of the state that the database has now."""
+        raise NotImplementedError
+
+    def estimate(self) -> int | None:
+        """About how many rows there are, if the database knows without counting."""
+        return None
+
+    def close(self) -> None:
+        raise NotImplementedError

@@ -1,0 +1,1 @@
+"""One micro-batch, in the order it happens: read, evaluate, write, refresh views, commit, publish."""

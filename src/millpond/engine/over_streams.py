@@ -1,0 +1,477 @@
+"""Window functions (OVER) over a stream: the rows of a batch with their values, from the rows stored before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
+from millpond.contracts.table import TableSpec
+from millpond.engine.batch import Batch
+from millpond.engine.batch_run import BatchRun
+from millpond.engine.companions import free_numbers
+from millpond.engine.key_lookups import Lookups
+from millpond.engine.late_rows import LATE, NO_TIME
+from millpond.engine.over_running import RunningState, running_columns
+from millpond.engine.rejected_rows import add_dead_letters
+from millpond.engine.row_sets import key_codes, positions, rows_with
+from millpond.engine.waiting_events import ARRIVED, now_us
+from millpond.engine.watermark import as_scalar, at
+from millpond.expressions.coercion import INTEGERS
+from millpond.expressions.ordering import ranks
+from millpond.plan.model import Step
+from millpond.plan.over_model import NEWEST, NUMBER, TIME, FrameKind, OverCall, OverFrame, OverPlan, OverWindow
+from millpond.plan.statement_groups import ORDER, carry_order
+from millpond.relational.codes import Numbers
+from millpond.relational.window_frames import Frame, runs
+from millpond.relational.windows import FRAMED, end_of
+from millpond.schema import TIMESTAMP, Column, Schema
+
+Mask = npt.NDArray[np.bool_]
+# Under this key and the name of the table of running values: the newest time of all keys, for 'retention'.
+NEWEST_OF_ALL = "over_newest:"
+# The prefix of a column that marks the rows of forgotten keys.
+FORGOTTEN = "__forgotten"
+
+
+def over_specs(plan: OverPlan, rows: Schema) -> Iterator[TableSpec]:
+    """The hidden tables of a statement; `rows` are the columns of its rows."""
+    for window in plan.windows:
+        keys = tuple(rows[name] for name in window.keys)
+        time = (Column(TIME, rows[window.time].type),) if window.time is not None else ()
+        if window.looks_back:
+            columns = (Column(NUMBER, pa.int64(), nullable=False), *keys, *time, *(rows[a] for a in window.arguments))
+            schema = Schema.of(columns, (NUMBER,))
+            yield TableSpec(window.stored, schema, indexes=(window.keys,), hidden=True)
+        newest = Column(NEWEST, rows[window.time].type if window.time is not None else pa.int64())
+        schema = Schema.of((*keys, newest, *running_columns(window, rows)), window.keys)
+        yield TableSpec(window.running, schema, hidden=True, null_keys=True)
+    if plan.waits:
+        yield TableSpec(plan.held, Schema.of((*rows.columns, Column(ARRIVED, pa.int64()))), hidden=True)
+
+
+def with_windows(run: BatchRun, step: Step) -> BatchRun:
+    """The batch as the statement reads it: its rows, with the values of the window functions."""
+    plan = step.over
+    assert plan is not None
+    run.work.lookups = Lookups(run.batch, run.work.evaluator, run.work.context.store)
+    run.work.reads = step.reads
+    query = run.work.cache.once("over", plan.rows, lambda: carry_order(plan.rows))
+    assert query is not None, "the statement starts from the stream"
+    rows = run.work.rows(query, run.batch.relation).combine_chunks()
+    rows = rows.sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")])
+    for window in plan.windows:
+        rows = _without_nulls(run, window, rows)
+    arrived = run.arrived
+    if plan.waits:
+        rows = _not_passed(run, plan, rows)
+        rows, arrived = _released(run, plan, rows)
+    for number, window in enumerate(plan.windows):
+        rows = _on_time(run, plan, window, rows, f"{FORGOTTEN}{number}")
+    for number, window in enumerate(plan.windows):
+        rows = _Rows.of(run, plan, window, rows, f"{FORGOTTEN}{number}").with_values()
+    rows = rows.drop_columns([name for name in rows.column_names if name.startswith(FORGOTTEN)])
+    batch = Batch.of(run.batch.id, rows, run.batch.bad)
+    return replace(run, batch=batch, arrived=arrived, records=run.records or run.batch)
+
+
+def _without_nulls(run: BatchRun, window: OverWindow, rows: pa.Table) -> pa.Table:
+    """The rows without those that have no order, which become dead letters."""
+    if window.time is None or not rows[window.time].null_count:
+        return rows
+    null = pc.is_null(rows[window.time])
+    reason = f"column '{window.order}': the order of a window function is NULL"
+    _reject(run, rows.filter(null), NO_TIME, [reason] * int(pc.sum(null).as_py()))
+    return rows.filter(pc.invert(null))
+
+
+def _reject(run: BatchRun, rows: pa.Table, code: str, reasons: list[str]) -> None:
+    if rows.num_rows:
+        add_dead_letters(run, rows, [code] * rows.num_rows, reasons, rows.slice(0, 0))
+
+
+def _not_passed(run: BatchRun, plan: OverPlan, rows: pa.Table) -> pa.Table:
+    """The rows without those that the watermark had passed before they arrived."""
+    time, reached = plan.windows[0].time, run.watermark.before
+    if time is None or reached is None or rows[time].type != TIMESTAMP or plan.late == "update":
+        return rows
+    late = pc.less_equal(rows[time], as_scalar(reached))
+    if plan.late != "drop":
+        _reject(run, rows.filter(late), LATE, [_late_reason(plan.windows[0])] * int(pc.sum(late).as_py() or 0))
+    return rows.filter(pc.invert(late))
+
+
+def _late_reason(window: OverWindow) -> str:
+    return f"column '{window.order}': the event is earlier than one of its key that was seen before"
+
+
+def _released(run: BatchRun, plan: OverPlan, rows: pa.Table) -> tuple[pa.Table, dict[tuple[int, int], int]]:
+    """The held and new rows that the watermark has passed, in order of time, and the batches of those that were held;
+    the others are held from now on."""
+    held, time, reached = run.work.table(plan.held), plan.windows[0].time, run.watermark.after
+    before = held.to_arrow()
+    now = rows.append_column(ARRIVED, pa.array(np.full(rows.num_rows, run.batch.id), pa.int64()))
+    events = pa.concat_tables([before, now.select(before.column_names).cast(before.schema)]).combine_chunks()
+    passed = pa.array(np.zeros(events.num_rows, bool))
+    if reached is not None and time is not None:
+        passed = pc.less_equal(events[time].cast(TIMESTAMP), as_scalar(reached))
+    held.replace(events.filter(pc.invert(passed)))
+    ready = events.filter(passed)
+    order = np.lexsort((np.arange(ready.num_rows), ranks(ready[time]))) if time is not None else None
+    ready = ready if order is None else ready.take(pa.array(order))
+    places = zip(*(ready[name].to_pylist() for name in ORDER), strict=True)
+    batches = dict(zip(places, ready[ARRIVED].to_pylist(), strict=True))
+    return ready.drop_columns([ARRIVED]), batches
+
+
+def _on_time(run: BatchRun, plan: OverPlan, window: OverWindow, rows: pa.Table, mark: str) -> pa.Table:
+    """The rows without late ones, unless 'late.rows' = 'update'. With 'retention', the column `mark` is true for rows
+    whose key had been forgotten."""
+    needed = window.time is not None and plan.late != "update"
+    if not needed and plan.retention_us is None:
+        return rows
+    late, forgotten = _late_and_forgotten(run, plan, window, rows)
+    if plan.retention_us is not None:
+        rows = rows.append_column(mark, pa.array(forgotten))
+    if plan.late == "update" or not late.any():
+        return rows
+    if plan.late != "drop":
+        gone = rows.filter(pa.array(late))
+        _reject(run, gone, LATE, [_late_reason(window)] * gone.num_rows)
+    return rows.filter(pa.array(~late))
+
+
+def _late_and_forgotten(run: BatchRun, plan: OverPlan, window: OverWindow, rows: pa.Table) -> tuple[Mask, Mask]:
+    """For each row, in order of arrival: whether it is earlier than one of its key before it, and whether its key had
+    been forgotten."""
+    count = rows.num_rows
+    keys = rows.select(list(window.keys))
+    codes, firsts = key_codes(keys.columns, count)
+    held = run.work.table(window.running).lookup(keys.take(pa.array(firsts)))
+    time = rows[window.time] if window.time is not None else pa.chunked_array([_now(count)])
+    before = _newest_of(held, keys, firsts)
+    both = pa.chunked_array([*before.cast(time.type).chunks, *time.chunks], time.type)
+    places = _places(both, len(firsts))
+    start, own = places[: len(firsts)], places[len(firsts) :]
+    order = np.argsort(codes, kind="stable")
+    previous = np.empty(count, np.int64)
+    previous[order] = _running_max(codes[order], own[order], start)
+    late = own < previous if window.time is not None else np.zeros(count, bool)
+    if plan.retention_us is None or not (both.type == pa.int64() or pa.types.is_timestamp(both.type)):
+        return late, np.zeros(count, bool)
+    numbers = np.asarray(pc.fill_null(both.cast(pa.int64()), 0).to_numpy(), np.int64)
+    places = ranks(both)
+    start, own = places[: len(firsts)], places[len(firsts) :]
+    previous[order] = _running_max(codes[order], own[order], start)
+    by_place = np.zeros(int(places.max(initial=0)) + 1, np.int64)
+    by_place[places[places >= 0]] = numbers[places >= 0]
+    return _retained(run, plan.retention_us, window, (late, previous, numbers[len(firsts) :]), by_place)
+
+
+def _retained(
+    run: BatchRun, retention_us: int, window: OverWindow, rows: tuple[Mask, Numbers, Numbers], by_place: Numbers
+) -> tuple[Mask, Mask]:
+    """With 'retention': a key is forgotten when the newest event of all keys is so much newer than its own. An event
+    that is older than that itself is late. Keys that are forgotten by now are removed."""
+    late, previous, times = rows
+    key = NEWEST_OF_ALL + window.running
+    newest = run.work.tx.get(key)
+    if not len(times):
+        return late, late
+    until = np.maximum.accumulate(times if newest is None else np.maximum(times, newest))
+    late = late | (times < until - retention_us)
+    known = previous >= 0
+    forgotten = known & (until - by_place[np.where(known, previous, 0)] > retention_us) & ~late
+    run.work.tx.put(key, int(until[-1]))
+    return late, forgotten
+
+
+def _now(count: int) -> pa.Array:
+    return pa.array(np.full(count, now_us()), pa.int64())
+
+
+def _places(values: pa.ChunkedArray, groups: int) -> Numbers:
+    """Numbers from 0 in the order of the values, -1 for NULL: their distances where these are small, else their
+    ranks."""
+    if not pa.types.is_timestamp(values.type) and values.type not in INTEGERS:
+        return ranks(values)
+    numbers = np.asarray(pc.fill_null(values.cast(pa.int64()), 0).to_numpy(), np.int64)
+    known = np.asarray(values.is_valid().to_numpy(), bool)
+    if not known.any():
+        return np.full(len(numbers), -1, np.int64)
+    least, largest = int(numbers[known].min()), int(numbers[known].max())
+    if (largest - least + 2) * (groups + 1) >= 2**62:
+        return ranks(values)
+    return np.where(known, numbers - least, -1)
+
+
+def _newest_of(held: pa.Table, keys: pa.Table, firsts: Numbers) -> pa.ChunkedArray:
+    """The newest order of each key, by its code; NULL for a new one."""
+    at = positions(keys.take(pa.array(firsts)), held)
+    return pa.chunked_array([held[NEWEST].combine_chunks().take(at)])
+
+
+def _running_max(codes: Numbers, values: Numbers, start: Numbers) -> Numbers:
+    """The largest value before each row of its run of equal codes, which begins with a start value."""
+    span = int(max(values.max(initial=0), start.max(initial=0))) + 2
+    first = np.concatenate([[True], codes[1:] != codes[:-1]])
+    shifted = np.where(first, start[codes], np.concatenate([[0], values[:-1]]))
+    shifted = np.where(first, shifted, np.maximum(shifted, -1))
+    return np.asarray(np.maximum.accumulate(codes * span + shifted + 1) - codes * span - 1, np.int64)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows that are stored of the batch's keys, and those of the batch, both in order of arrival. `parts` number
+    the keys, and anew where a key had been forgotten; `stays`: its part is the last one of its key; `fresh`: nothing
+    before it counts; `times` are the places of the rows in the order of the window."""
+
+    run: BatchRun
+    plan: OverPlan
+    window: OverWindow
+    rows: pa.Table
+    past: pa.Table
+    parts: Numbers
+    times: Numbers
+    stays: Mask
+    fresh: Mask
+
+    @classmethod
+    def of(cls, run: BatchRun, plan: OverPlan, window: OverWindow, rows: pa.Table, mark: str) -> _Rows:
+        names = list(window.keys)
+        keys = rows.select(names)
+        if window.looks_back:
+            _, firsts = key_codes(keys.columns, rows.num_rows)
+            found = rows_with(run.work.table(window.stored), names, keys.take(pa.array(firsts)))
+            past = found.sort_by([(NUMBER, "ascending")]).combine_chunks()
+        else:
+            past = rows.slice(0, 0)
+        both = pa.concat_tables([past.select(names), keys.cast(past.select(names).schema)])
+        codes, _ = key_codes(both.columns, both.num_rows)
+        again = rows[mark].to_numpy() if mark in rows.column_names else np.zeros(rows.num_rows, bool)
+        parts, fresh = _generations(codes, again)
+        last = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
+        np.maximum.at(last, codes, parts)
+        times = _times(window, past, rows)
+        return cls(run, plan, window, rows, past, parts, times, parts == last[codes], fresh[past.num_rows :])
+
+    def with_values(self) -> pa.Table:
+        """The batch's rows with one column for each function; stores what later batches need."""
+        rows, count = self.rows, self.past.num_rows
+        state = RunningState.of(self.run.work.table(self.window.running), self.window, rows)
+        running = state.values(self.parts[count:], self.fresh, self.times[count:])
+        for call in self.window.calls:
+            value = running[call.name] if call.is_running else self._looked_back(call)
+            rows = rows.append_column(call.name, value.cast(call.type))
+        if rows.num_rows:
+            now = now_us() if self.window.time is None else None
+            state.store(self.stays[count:], now)
+            if self.window.looks_back:
+                self._store()
+            self._forget()
+        return rows
+
+    def _forget(self) -> None:
+        """Remove the keys that 'retention' has forgotten by now, which no later event can bring back."""
+        newest = self.run.work.tx.get(NEWEST_OF_ALL + self.window.running)
+        if self.plan.retention_us is None or newest is None:
+            return
+        table = self.run.work.table(self.window.running)
+        edge: Any = newest - self.plan.retention_us
+        gone = table.find(f"{NEWEST} < ?", [edge if self.window.time is None else at(edge)])
+        if not gone.num_rows:
+            return
+        keys = gone.select(list(self.window.keys))
+        if self.window.looks_back:
+            stored = self.run.work.table(self.window.stored)
+            rows = rows_with(stored, list(self.window.keys), keys)
+            if rows.num_rows:
+                stored.delete(keys=rows.select([NUMBER]))
+        table.delete(keys=keys)
+
+    def _looked_back(self, call: OverCall) -> pa.Array:
+        gathered, frame = self._frames(call.frame)
+        if call.argument is None:
+            return pa.array(frame.high - frame.low)
+        name = call.argument
+        both = pa.chunked_array([*self.past[name].chunks, *self.rows[name].cast(self.past[name].type).chunks])
+        values = both.combine_chunks().take(pa.array(gathered))
+        if call.function == "lag":
+            found = end_of(values, frame, last=False)
+            missing = pa.array(frame.high == frame.low)
+            return found if call.default is None else pc.if_else(missing, self.rows[call.default], found)
+        if call.function in ("first", "last"):
+            return end_of(values, frame, last=call.function == "last")
+        return FRAMED[call.function]([values], frame, call.type)
+
+    @cached_property
+    def _order(self) -> Numbers:
+        """The rows by part, in the order of the window."""
+        return np.lexsort((self.times, self.parts))
+
+    def _frames(self, bounds: OverFrame) -> tuple[Numbers, Frame]:
+        """The rows in the order of the window, and for each row of the batch the part of them that is its frame."""
+        order = self._order
+        parts = self.parts[order]
+        starts, _ = runs(parts)
+        places = np.arange(len(order))
+        if bounds.kind is FrameKind.ROWS:
+            low = np.maximum(starts, places - bounds.start)
+            high = np.maximum(low, places - bounds.end + 1)
+            high = np.where(places - bounds.end < starts, low, high)
+        else:
+            numbers = self._numbers()[order]
+            low = _searched(parts, numbers, numbers - bounds.start, "left")
+            high = places + 1 if not bounds.end else _searched(parts, numbers, numbers - bounds.end, "right")
+            high = np.maximum(low, np.minimum(high, places + 1))
+        back = np.empty(len(order), np.int64)
+        back[order] = places
+        mine = back[self.past.num_rows :]
+        frame = Frame(low[mine], high[mine])
+        if self.plan.late == "update" and self._is_disordered():
+            return self._disordered(order, frame, bounds)
+        return order, frame
+
+    def _numbers(self) -> Numbers:
+        """The order of the window as numbers with distances."""
+        time = self.window.time
+        assert time is not None
+        both = pa.chunked_array([*self.past[TIME].chunks, *self.rows[time].cast(self.past[TIME].type).chunks])
+        whole = both.combine_chunks()
+        whole = whole.cast(pa.int32()) if pa.types.is_date(whole.type) else whole
+        return np.asarray(whole.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
+
+    def _is_disordered(self) -> bool:
+        order = np.argsort(self.parts, kind="stable")
+        parts, times = self.parts[order], self.times[order]
+        return bool(((parts[1:] == parts[:-1]) & (times[1:] < times[:-1])).any())
+
+    def _disordered(self, order: Numbers, frame: Frame, bounds: OverFrame) -> tuple[Numbers, Frame]:
+        """The frames of rows in keys with late events, one event after the other: each sees what had arrived before it
+        and was still stored."""
+        kept = _Kept(self.window, self.times, self._numbers() if self.window.range_kept is not None else self.times)
+        extra: list[Numbers] = [order]
+        low, high, size = frame.low.copy(), frame.high.copy(), len(order)
+        for part in self._disordered_parts():
+            kept.start()
+            for row in np.flatnonzero(self.parts == part).tolist():
+                place = kept.add(row)
+                own = row - self.past.num_rows
+                if own < 0:
+                    continue
+                found = kept.frame(place, bounds)
+                low[own], high[own] = size, size + len(found)
+                extra.append(np.asarray(found, np.int64))
+                size += len(found)
+                kept.prune()
+        return np.concatenate(extra), Frame(low, high)
+
+    def _disordered_parts(self) -> list[int]:
+        order = np.argsort(self.parts, kind="stable")
+        parts, times = self.parts[order], self.times[order]
+        wrong = (parts[1:] == parts[:-1]) & (times[1:] < times[:-1])
+        return [int(part) for part in np.unique(parts[1:][wrong])]
+
+    def _store(self) -> None:
+        """Store the rows that later frames can contain, and remove those that they cannot."""
+        window, count = self.window, self.past.num_rows
+        order = self._order
+        parts = self.parts[order]
+        _, ends = runs(parts)
+        stays = ends - np.arange(len(order)) <= window.rows_kept
+        if window.range_kept is not None:
+            numbers = self._numbers()[order]
+            stays |= numbers >= numbers[ends - 1] - window.range_kept
+        stays &= self.stays[order]
+        kept = np.zeros(len(order), bool)
+        kept[order] = stays
+        table = self.run.work.table(window.stored)
+        gone = ~kept[:count]
+        if gone.any():
+            table.delete(keys=self.past.filter(pa.array(gone)).select([NUMBER]))
+        new = self.rows.filter(pa.array(kept[count:]))
+        if new.num_rows:
+            numbers_ = free_numbers(self.run.work, window.stored, NUMBER, new.num_rows)
+            columns = {NUMBER: numbers_, **{name: new[name] for name in (*window.keys, *window.arguments)}}
+            if window.time is not None:
+                columns[TIME] = new[window.time]
+            schema = table.schema.arrow()
+            table.insert(pa.table({name: columns[name] for name in schema.names}).cast(schema))
+
+
+def _generations(codes: Numbers, forgotten: Mask) -> tuple[Numbers, Mask]:
+    """Numbers of the parts of keys, and which rows are in a part that has begun anew, because the key had been
+    forgotten; `forgotten` is of the last rows."""
+    if not forgotten.any():
+        return codes, np.zeros(len(codes), bool)
+    again = np.concatenate([np.zeros(len(codes) - len(forgotten), np.int64), forgotten.astype(np.int64)])
+    order = np.argsort(codes, kind="stable")
+    counts = np.cumsum(again[order])
+    starts = np.searchsorted(codes[order], codes[order], "left")
+    before = np.where(starts > 0, counts[np.maximum(starts - 1, 0)], 0)
+    generation = np.empty(len(codes), np.int64)
+    generation[order] = counts - before
+    parts = np.unique(codes * (int(generation.max()) + 1) + generation, return_inverse=True)[1].astype(np.int64)
+    return parts, generation > 0
+
+
+def _times(window: OverWindow, past: pa.Table, rows: pa.Table) -> Numbers:
+    if window.time is None:
+        return np.zeros(past.num_rows + rows.num_rows, np.int64)
+    before = past[TIME] if TIME in past.column_names else past[window.time]
+    both = pa.chunked_array([*before.chunks, *rows[window.time].cast(before.type).chunks], before.type)
+    return _places(both, len(both))
+
+
+def _searched(parts: Numbers, numbers: Numbers, wanted: Numbers, side: str) -> Numbers:
+    """The places of wanted numbers among those of the same part, which are sorted."""
+    both = np.concatenate([numbers, wanted])
+    least = int(both.min(initial=0)) if not len(both) else int(both.min())
+    span = int(both.max(initial=0)) - least + 1 if len(both) else 1
+    if span * (int(parts.max(initial=0)) + 1) >= 2**62:
+        _, places = np.unique(both, return_inverse=True)
+        span, least = int(places.max(initial=0)) + 1, 0
+        both = places
+    own, asked = both[: len(numbers)] - least, both[len(numbers) :] - least
+    found = np.searchsorted(parts * span + own, parts * span + asked, "left" if side == "left" else "right")
+    return np.asarray(found, np.int64)
+
+
+class _Kept:
+    """The stored rows of one key, in the order of the window, while its events are taken one by one."""
+
+    def __init__(self, window: OverWindow, times: Numbers, numbers: Numbers) -> None:
+        self._window, self._times, self._numbers = window, times, numbers
+        self._rows: list[int] = []
+
+    def start(self) -> None:
+        self._rows = []
+
+    def add(self, row: int) -> int:
+        """Insert a row behind those of the same order; returns its place."""
+        place = len(self._rows)
+        while place and self._times[self._rows[place - 1]] > self._times[row]:
+            place -= 1
+        self._rows.insert(place, row)
+        return place
+
+    def frame(self, place: int, bounds: OverFrame) -> list[int]:
+        if bounds.kind is FrameKind.ROWS:
+            return self._rows[max(0, place - bounds.start) : max(0, place - bounds.end + 1)]
+        own = self._numbers[self._rows[place]]
+        low, high = own - bounds.start, own - bounds.end
+        return [row for row in self._rows[: place + 1] if low <= self._numbers[row] <= high]
+
+    def prune(self) -> None:
+        count, distance = self._window.rows_kept, self._window.range_kept
+        edge = None if distance is None else self._numbers[self._rows[-1]] - distance
+        cut = max(0, len(self._rows) - count)
+        older = self._rows[:cut]
+        self._rows = [row for row in older if edge is not None and self._numbers[row] >= edge] + self._rows[cut:]

@@ -1,0 +1,1 @@
+"""What the S3 source and the S3 sink share."""

@@ -1,1 +1,0 @@
-"""A plan becomes a running app on Spark."""

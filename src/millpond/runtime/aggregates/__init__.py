@@ -1,1 +1,0 @@
-"""Groups and windows over streams, kept up to date batch by batch."""

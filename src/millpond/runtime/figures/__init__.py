@@ -1,1 +1,0 @@
-"""What a running app tells of itself."""

@@ -1,1 +1,0 @@
-"""Flows: a stream, the statements it drives, and one batch on its way through them."""

@@ -1,1 +1,0 @@
-"""What an app keeps in its state directory, and what an edited file does to it."""

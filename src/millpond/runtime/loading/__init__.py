@@ -1,1 +1,0 @@
-"""Tables and streams filled from their sources."""

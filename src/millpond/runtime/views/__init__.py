@@ -1,1 +1,0 @@
-"""Views that follow their tables, and changes told to sinks."""

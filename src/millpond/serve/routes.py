@@ -1,0 +1,52 @@
+"""All routes of the HTTP API, and the application that serves them."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from millpond.serve import answers, changes, completions, control, graph, history, hooks, metrics, page, status
+from millpond.serve.endpoints import Call, Endpoint, Served, answer_json, openapi
+from millpond.serve.guard import Guard
+from millpond.serve.problems import RequestError
+
+
+async def describe(call: Call) -> Response:
+    return answer_json(openapi(ENDPOINTS))
+
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *status.ENDPOINTS,
+    *metrics.ENDPOINTS,
+    *answers.ENDPOINTS,
+    *changes.ENDPOINTS,
+    *control.ENDPOINTS,
+    *hooks.ENDPOINTS,
+    *graph.ENDPOINTS,
+    *history.ENDPOINTS,
+    *completions.ENDPOINTS,
+    *page.ENDPOINTS,
+    Endpoint("GET", "/api", "This description, as an OpenAPI document.", describe),
+)
+
+
+def application(served: Served) -> Starlette:
+    """The application for the clients of one address."""
+    offered = [e for e in ENDPOINTS if served.policy.local or not e.local]
+    routes = [Route(e.path, e.__call__, methods=[e.method]) for e in offered]
+    made = Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, policy=served.policy)],
+        exception_handlers={404: _nothing_here, 405: _nothing_here},
+    )
+    made.state.served = served
+    return made
+
+
+async def _nothing_here(request: Request, error: Exception) -> Response:
+    raise RequestError(
+        getattr(error, "status_code", 404), "There is nothing here.", hint="GET /api lists what there is."
+    )

@@ -1,0 +1,1 @@
+"""Tables of databases: loaded, compared with the database, and followed where it reports its changes."""

@@ -1,0 +1,64 @@
+"""What the plug-ins of all databases share: checks of options, patience, and what explain shows."""
+
+from __future__ import annotations
+
+from millpond.contracts.source import SourceSpec
+from millpond.databases.address import wrong_address
+from millpond.databases.statements import Dialect, Selection, bound, shown
+from millpond.errors import NotYetError
+
+# What restricts the rows that are read, but not the changes that are captured.
+UNCAPTURED = ("where", "order.by", "limit")
+
+
+def validate(spec: SourceSpec) -> str | None:
+    """What is wrong with a URI or its options, as a sentence."""
+    values = spec.values
+    wrong = wrong_address(spec.uri, values)
+    if wrong is not None:
+        return wrong
+    if values.get("query"):
+        bound(spec)
+    elif values.get("query.params") is not None:
+        return "'query.params' are the values of a query; a table has none."
+    if values.get("poll.query") and not values.get("incremental.column"):
+        return "'poll.query' needs 'incremental.column': its `?` is the last value of that column."
+    if values.get("load") == "lookup":
+        raise NotYetError("MP901", "'load' = 'lookup' of a database is not supported in this version.")
+    if values.get("cdc") and values.get("incremental.column"):
+        return "'incremental.column' is for polling; with 'cdc' every change is captured."
+    if values.get("cdc") and values.get("query"):
+        return "The changes of a query cannot be captured: name a table."
+    unfit = next((name for name in UNCAPTURED if values.get("cdc") and values.get(name) is not None), None)
+    if unfit is not None:
+        return f"'{unfit}' is not for captured changes: write it into the SELECT, which is evaluated here."
+    return None
+
+
+def sent_by(spec: SourceSpec, dialect: Dialect) -> str:
+    """The query that is sent, as far as it is known without the catalog."""
+    if spec.values.get("load") == "lookup":
+        return "a query for the keys of each batch, through the cache"
+    return shown(Selection(spec, dialect, spec.columns).statement())
+
+
+def unseen(spec: SourceSpec) -> str | None:
+    """What a table does not see because of its options."""
+    column = spec.values.get("incremental.column")
+    if column is None:
+        return None
+    return f"Deleted rows of '{spec.shown}' are not noticed: only rows at or above the last '{column}' are read."
+
+
+def notes(spec: SourceSpec) -> tuple[str, ...]:
+    """What a user should know of what is not seen."""
+    column, interval_us = spec.values.get("incremental.column"), spec.values.get("poll.interval")
+    if spec.values.get("load") == "lookup":
+        return ("rows are as new as the cache allows",)
+    if spec.values.get("cdc"):
+        return ("follows every change",)
+    if column is not None:
+        return (f"after the first load only rows at or above the last '{column}' are read: deletes are not seen",)
+    if interval_us is None:
+        return ("read again at each start only",)
+    return (f"read again and compared every {interval_us / 1e6:g} s",)

@@ -1,0 +1,1 @@
+"""postgresql:// as a source: tables that are loaded and polled, and changes that are captured."""

@@ -1,0 +1,117 @@
+"""The new records of a response: those that were not in the previous response, by key or as a whole."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from millpond.sources.records.formats import FileFormat, column_place
+from millpond.sources.records.reader import BLANKS, Piece, fields
+
+Hashes = npt.NDArray[np.uint64]
+NONE = np.zeros(0, np.uint64)
+
+
+@dataclass(frozen=True)
+class Known:
+    """Hashes of the last complete response, and of the records since then of an incomplete one."""
+
+    last: Hashes = field(default_factory=lambda: NONE)
+    came: Hashes = field(default_factory=lambda: NONE)
+
+    def with_part(self, came: Hashes) -> Known:
+        """Called when a part of a response is durable."""
+        return replace(self, came=np.concatenate([self.came, came])) if len(came) else self
+
+    def with_answer(self, added: Hashes, left: Hashes) -> Known:
+        """Called when the whole response is durable."""
+        if not len(added) and not len(left):
+            return replace(self, came=NONE)
+        return Known(np.union1d(np.setdiff1d(self.last, left, assume_unique=True), added))
+
+
+class Sieve:
+    """Passes only the new records of one response. Equal records are counted: a second one is new if there was one
+    before. Of records with one key, all are new if that key did not exist."""
+
+    def __init__(self, known: Known, key: Sequence[str] | None, form: FileFormat, names: Sequence[str] = ()) -> None:
+        self._known, self._key, self._form, self.names = known, key, form, names
+        self._counts: Counter[bytes] = Counter()
+        self._all: list[Hashes] = []
+        # Of the records of a page that passed: where they are, and their hashes.
+        self.positions: list[npt.NDArray[np.int64]] = []
+        self.hashes: list[Hashes] = []
+
+    def next_page(self, names: Sequence[str]) -> None:
+        """`names` is the header of the page, if it has one."""
+        self.names, self.positions, self.hashes = names, [], []
+
+    def keep(self, piece: Piece) -> Piece:
+        """The new records of a piece."""
+        texts = [value.as_py().strip(BLANKS) for value in piece.values]
+        whole = [self._numbered(self._identity(text, by_key=False)) for text in texts]
+        occurrences = _hashes(whole)
+        bases = occurrences if self._key is None else _hashes([self._identity(text, by_key=True) for text in texts])
+        self._all.append(bases)
+        new = ~np.isin(bases, self._known.last) & ~np.isin(occurrences, self._known.came)
+        self.positions.append(piece.positions[new])
+        self.hashes.append(occurrences[new])
+        suspect = None if piece.suspect is None else piece.suspect[new]
+        return replace(piece, values=piece.values.filter(new), positions=piece.positions[new], suspect=suspect)
+
+    def hashes_at(self, positions: npt.NDArray[np.int64]) -> Hashes:
+        """The hashes of records of the page that passed."""
+        if not len(positions):
+            return NONE
+        found = np.searchsorted(np.concatenate(self.positions), positions)
+        return np.concatenate(self.hashes)[found]
+
+    def difference(self) -> tuple[Hashes, Hashes]:
+        """The difference between the whole response and the last one."""
+        now = np.unique(np.concatenate(self._all)) if self._all else NONE
+        return np.setdiff1d(now, self._known.last), np.setdiff1d(self._known.last, now)
+
+    def _numbered(self, identity: bytes) -> bytes:
+        self._counts[identity] += 1
+        return identity + b"#%d" % self._counts[identity]
+
+    def _identity(self, text: bytes, *, by_key: bool) -> bytes:
+        """A record by its values, in whatever order and with whatever blanks they were written; one that cannot be read
+        by its bytes."""
+        try:
+            if self._form.name == "csv":
+                values = fields(text, self._form)
+                return json.dumps(self._csv_key(values) if by_key else values).encode()
+            row = json.loads(text, parse_float=str, parse_int=str)
+            if by_key and isinstance(row, dict) and self._key is not None:
+                lowered = {name.lower(): value for name, value in row.items()}
+                row = [lowered.get(name.lower()) for name in self._key]
+            return json.dumps(row, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        except (ValueError, RecursionError, csv.Error):
+            return text
+
+    def _csv_key(self, values: Sequence[str]) -> list[str | None]:
+        places = [column_place(name, self.names) for name in self._key or ()]
+        return [values[place] if place is not None and place < len(values) else None for place in places]
+
+
+def _hashes(texts: Sequence[bytes]) -> Hashes:
+    digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
+    return np.frombuffer(digests, np.uint64)
+
+
+def stored(hashes: Hashes) -> str:
+    """Hashes as text."""
+    return base64.b64encode(hashes.tobytes()).decode()
+
+
+def restored(text: str) -> Hashes:
+    return np.frombuffer(base64.b64decode(text), np.uint64)

@@ -1,0 +1,1 @@
+"""Records: formats of text, record boundaries, type inference, and parsing into rows by Arrow and by Spark."""
