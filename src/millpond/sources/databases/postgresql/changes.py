@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import re
 import time
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
-
-import pyarrow as pa
 
 from millpond.contracts.changes import (
     POSITION_GONE,
     Altered,
     Capture,
+    Changes,
     ChangeSource,
-    Committed,
-    Event,
     Following,
     Snapshot,
     Truncated,
 )
 from millpond.contracts.feeder import Polled, Position, RowForm
-from millpond.contracts.source import BAD, RAW, Progress, SourceSpec, Wanted
+from millpond.contracts.source import Progress, SourceSpec, Wanted
 from millpond.databases.address import Address, address_of
 from millpond.databases.pool import Pool
 from millpond.databases.postgresql import pgoutput
@@ -36,12 +32,11 @@ from millpond.databases.postgresql.pgoutput import Relation, RelationRows
 from millpond.databases.postgresql.replication import ReplicationConnection, SlotStream, number_of
 from millpond.databases.postgresql.slots import Slots, not_possible
 from millpond.databases.postgresql.types import PgType, type_of
-from millpond.errors import Problem, Severity, SourceError
+from millpond.errors import Problem, SourceError
 from millpond.schema import Schema
+from millpond.sources.databases.captured import BatchedFollowing, SnapshotForm, altered
 from millpond.sources.databases.postgresql.tables import PostgresServer, PostgresSession
 
-# Decoded rows that are handed over together; the first that is reached counts.
-ROWS_MAX, BYTES_MAX = 20_000, 16 << 20
 # How long a slot that another process uses is waited for: that of a killed app is free in a moment.
 BUSY_S = 15.0
 IN_USE = "55006"
@@ -156,16 +151,6 @@ class PostgresChanges(ChangeSource):
         self._connection.close()
 
 
-class SnapshotForm(RowForm):
-    """Rows of a snapshot have the columns of the table, and say which are bad."""
-
-    may_be_bad = True
-
-    def __init__(self, columns: Schema) -> None:
-        sent = [pa.field(column.name, column.type) for column in columns]
-        self.schema = pa.schema([*sent, pa.field(BAD, pa.string()), pa.field(RAW, pa.binary())])
-
-
 class PostgresSnapshot(Snapshot):
     """What a replication slot exported; it exists as long as the connection."""
 
@@ -192,61 +177,39 @@ class PostgresSnapshot(Snapshot):
         self._connection.close()
 
 
-class PostgresFollowing(Following):
-    """The changes of a slot, decoded; whole transactions are handed over together where they come fast."""
+class PostgresFollowing(BatchedFollowing):
+    """The changes of a slot, decoded."""
 
     def __init__(self, source: PostgresChanges, stream: SlotStream, zone: str) -> None:
+        super().__init__(stream.flushed)
         self._source, self._stream, self._zone = source, stream, zone
         self._relations: dict[int, RelationRows | None] = {}
-        self._events: deque[Event] = deque()
-        self._rows = self._bytes = 0
-        self._in_transaction = False
         self._committed_us = 0
         self._offset = 0
-        # Behind the last whole transaction that was decoded, and the position that was handed over last.
-        self._reached: int | None = None
-        self._given = stream.flushed
 
-    def next(self, wait_s: float) -> Event | None:
-        deadline = time.monotonic() + wait_s
-        while not self._events:
-            waiting = self._rows or (self._reached or 0) > self._given
-            # Whole transactions are handed over at once when nothing follows; the rest of one is on its way.
-            left_s = 0.0 if waiting and not self._in_transaction else max(deadline - time.monotonic(), 0.0)
-            message = self._stream.next(left_s)
-            if message is not None:
-                self._decode(message)
-            elif waiting and not self._in_transaction:
-                self._flush(ends=True)
-            elif not self._in_transaction and not waiting and self._stream.sent > self._given:
-                self._given = self._stream.sent
-                self._events.append(Committed(self._given))
-            elif time.monotonic() >= deadline:
-                return None
-        return self._events.popleft()
+    def receive(self, wait_s: float) -> bool:
+        message = self._stream.next(wait_s)
+        if message is None:
+            return False
+        self._decode(message)
+        return True
 
     def _decode(self, message: memoryview) -> None:
         kind = message[0]
         if kind in _ROW_KINDS:
             rows = self._relations[int.from_bytes(message[1:5], "big", signed=True)]
-            if rows is None:
-                return
-            rows.add(message, self._committed_us)
-            self._rows += 1
-            self._bytes += len(message)
-            if self._rows >= ROWS_MAX or self._bytes >= BYTES_MAX:
-                self._flush(ends=False)
+            if rows is not None:
+                rows.add(message, self._committed_us)
+                self.added(1, len(message))
         elif kind == _BEGIN:
             self._in_transaction, self._committed_us = True, pgoutput.committed_us(message)
         elif kind == _COMMIT:
-            self._in_transaction, self._reached = False, pgoutput.commit_end(message)
-            if self._rows >= ROWS_MAX // 2:
-                self._flush(ends=True)
+            self.ended(max(self._given, pgoutput.commit_end(message)))
         elif kind == _RELATION:
-            self._flush(ends=False)
+            self.flush(ends=False)
             self._describe(*pgoutput.relation(message))
         elif kind == _TRUNCATE:
-            self._flush(ends=False)
+            self.flush(ends=False)
             for number in pgoutput.truncated(message):
                 found = self._relations.get(number)
                 if found is not None:
@@ -261,23 +224,21 @@ class PostgresFollowing(Following):
         self._relations[number] = RelationRows(relation, types)
         columns = pgoutput.columns_of(types, ())
         for table in tables:
-            problem = _altered(self._source.shown(table), self._source.known_columns(table), columns)
+            problem = altered(self._source.shown(table), self._source.known_columns(table), columns)
             if problem is not None:
                 self._events.append(Altered(table, columns, problem))
 
-    def _flush(self, *, ends: bool) -> None:
-        """Hand over what was decoded; `ends`: the transactions are whole."""
+    def decoded(self) -> Iterator[Changes]:
         for rows in self._relations.values():
             if rows is None or not rows.rows:
                 continue
             for table in self._source.of_relation(rows.relation):
-                self._events.append(rows.changes(table, self._zone, self._offset))
+                yield rows.changes(table, self._zone, self._offset)
             self._offset += len(rows.rows)
             rows.clear()
-        self._rows = self._bytes = 0
-        if ends and self._reached is not None:
-            self._given = max(self._given, self._reached)
-            self._events.append(Committed(self._given))
+
+    def quiet(self) -> Position | None:
+        return self._stream.sent if self._stream.sent > self._given else None
 
     def acknowledge(self, position: Position) -> None:
         self._stream.acknowledge(position)
@@ -287,24 +248,6 @@ class PostgresFollowing(Following):
 
     def close(self) -> None:
         self._stream.close()
-
-
-def _altered(shown: str, known: Schema | None, now: Schema) -> Problem | None:
-    """A warning where a table has other columns than the app has started with."""
-    if known is None:
-        return None
-    added = [c.name for c in now if known.get(c.name) is None]
-    gone = [c.name for c in known if now.get(c.name) is None]
-    other = [c.name for c in known if (found := now.get(c.name)) is not None and found.type != c.type]
-    parts = [
-        *(f"'{name}' was added, the table does not have it yet" for name in added),
-        *(f"'{name}' is gone, it is NULL from now on" for name in gone),
-        *(f"'{name}' has another type, its values are cast" for name in other),
-    ]
-    if not parts:
-        return None
-    hint = "Start the app again: it then takes the columns as they are."
-    return Problem("MP503", f"Columns of '{shown}' have changed: {'; '.join(parts)}.", None, hint, Severity.WARNING)
 
 
 def left_behind(capture: Capture, drop: bool) -> list[str]:
