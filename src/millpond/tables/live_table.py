@@ -227,7 +227,10 @@ class LiveTable(WritableTable):
         ttl_s = None if ttl_us is None else ttl_us / 1_000_000
         if self._cache is not None and (self._cache.size_max, self._cache.ttl_s) == (size, ttl_s):
             return self._cache
-        made = ReadThrough(size, ttl_s, self._store.clock)
+        rows: Any = self.rows
+        made: ReadThrough = (rows.read_through if self.capabilities.remote else ReadThrough)(
+            size, ttl_s, self._store.clock
+        )
         made.renew(self.rows.current, None)
         return made
 

@@ -86,7 +86,7 @@ class ReadThrough:
         known = [entry for entry in entries if entry is not None]
         if len(known) < len(ids):
             return state.table(ids, range(len(state.schema)))
-        return _gathered(known, state.schema.arrow())
+        return gathered(known, state.schema.arrow())
 
     def _known(self, wanted: Sequence[Key]) -> list[int]:
         found = []
@@ -112,27 +112,30 @@ class ReadThrough:
         kept = list(rows.items())[-self.size_max :]
         table = state.table(np.array([row for _, row in kept], dtype=np.int64), range(len(state.schema)))
         block = table.combine_chunks().to_batches()[0]
-        now = self._clock()
         with self._lock:
             # A commit may have happened in between.
-            if not self.is_for(state):
-                return
-            for place, (key, row) in enumerate(kept):
-                self._by_key[key] = self._by_row[row] = Entry(key, row, block, place, now)
-                self._by_key.move_to_end(key)
-            self._block_rows += block.num_rows
-            while len(self._by_key) > self.size_max:
-                _, entry = self._by_key.popitem(last=False)
-                self._by_row.pop(entry.row, None)
-                self.evictions += 1
-            self._tidy(state.schema.arrow())
+            if self.is_for(state):
+                self._keep(dict(kept), block, state.schema.arrow())
+
+    def _keep(self, rows: Mapping[Key, int], block: pa.RecordBatch, schema: pa.Schema) -> None:
+        """Add the rows of a block under their keys and numbers; the least recently used go."""
+        now = self._clock()
+        for place, (key, row) in enumerate(rows.items()):
+            self._by_key[key] = self._by_row[row] = Entry(key, row, block, place, now)
+            self._by_key.move_to_end(key)
+        self._block_rows += block.num_rows
+        while len(self._by_key) > self.size_max:
+            _, entry = self._by_key.popitem(last=False)
+            self._by_row.pop(entry.row, None)
+            self.evictions += 1
+        self._tidy(schema)
 
     def _tidy(self, schema: pa.Schema) -> None:
         """Free blocks whose rows are mostly no longer cached."""
         if self._block_rows <= max(_BLOCK_SHARE * len(self._by_key), self.size_max):
             return
         entries = list(self._by_key.values())
-        block = _gathered(entries, schema).combine_chunks().to_batches()[0]
+        block = gathered(entries, schema).combine_chunks().to_batches()[0]
         for place, old in enumerate(entries):
             self._by_key[old.key] = self._by_row[old.row] = Entry(old.key, old.row, block, place, old.since)
         self._block_rows = block.num_rows
@@ -143,13 +146,18 @@ class ReadThrough:
             if entry is not None:
                 del self._by_key[entry.key]
 
+    def _forget_key(self, key: Key) -> None:
+        entry = self._by_key.pop(key, None)
+        if entry is not None:
+            self._by_row.pop(entry.row, None)
+
     def _clear(self) -> None:
         self._by_key.clear()
         self._by_row.clear()
         self._block_rows = 0
 
 
-def _gathered(entries: Sequence[Entry], schema: pa.Schema) -> pa.Table:
+def gathered(entries: Sequence[Entry], schema: pa.Schema) -> pa.Table:
     """The rows of entries, in their order."""
     if not entries:
         return schema.empty_table()

@@ -125,9 +125,22 @@ class RemoteReader:
             wanted = Keys(tuple(wanted.taken(np.flatnonzero(~among(wanted, asked)))))
             if not len(wanted):
                 return found
-        self._fetch(lambda: self._table.remote.lookup(self._stored.key, wanted.columns))
         self._asked.append(wanted)
+        self._look_up(wanted)
         return self._fetched.locate(Keys(keys.columns))
+
+    def _look_up(self, keys: Keys) -> None:
+        """Fetch the rows of some keys, from the cache if there is one, the others from the server."""
+        cache = self._table.cache
+        if cache is not None:
+            rows, keys = cache.known(self._version, keys)
+            self._hold(rows)
+        if not len(keys):
+            return
+        self._fetch(lambda: self._table.remote.lookup(self._stored.key, keys.columns))
+        if cache is not None:
+            ids = self._fetched.locate(Keys(keys.columns))
+            cache.fill(self._version, self.whole(distinct(ids[ids >= 0])))
 
     def locate_by(self, columns: tuple[int, ...], keys: Keys) -> Ids | None:
         if not len(keys):
@@ -147,7 +160,10 @@ class RemoteReader:
     def _fetch(self, get: Callable[[], pa.Table]) -> Ids:
         """The numbers of the rows that the server returns, as this version had them."""
         self._table.settle()
-        rows = self._table.history.undone(get(), self._version.number)
+        return self._hold(self._table.history.undone(get(), self._version.number))
+
+    def _hold(self, rows: pa.Table) -> Ids:
+        """The numbers of rows of this version, which are kept unless they are already."""
         if not rows.num_rows:
             return _NO_ROWS
         batch = rows.combine_chunks().to_batches()[0]

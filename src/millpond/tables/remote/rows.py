@@ -25,6 +25,7 @@ from millpond.tables.draft import Draft
 from millpond.tables.index import Ids
 from millpond.tables.keys import among, key_columns
 from millpond.tables.memory import conflict
+from millpond.tables.remote.cache import RemoteCache
 from millpond.tables.remote.history import RemoteHistory
 from millpond.tables.remote.reader import RemoteReader, RemoteVersion, stored_schema
 
@@ -61,6 +62,7 @@ class RemoteRows:
         self._next_row = 0
         self._pending: list[RowChange] = []
         self._settling = threading.Lock()
+        self.cache: RemoteCache | None = None
         if not self._is_known:
             self._open()
 
@@ -101,6 +103,8 @@ class RemoteRows:
 
     def define(self, spec: TableSpec) -> None:
         before, self.spec = self.spec, spec
+        if spec.values.get("cache.max_size") is None and spec.values.get("cache.ttl") is None:
+            self.cache = None
         if self._remote is None:
             if spec.values.get("url"):
                 self._open()
@@ -117,6 +121,15 @@ class RemoteRows:
 
     def use(self, version: RemoteVersion, ids: Ids) -> None:
         """Nothing to do: no row is evicted here."""
+
+    def read_through(self, size_max: int, ttl_s: float | None, clock: Clock) -> RemoteCache:
+        """Cache rows that are read by key from now on. A row that expires on the server expires here too, later by at
+        most the time for which it is cached."""
+        life_us = self.spec.values.get("ttl")
+        lives = [life_s for life_s in (ttl_s, None if life_us is None else life_us / 1_000_000) if life_s is not None]
+        self.cache = RemoteCache(size_max, min(lives, default=None), clock, self.stored)
+        self.cache.renew(self._current)
+        return self.cache
 
     def count(self, version: RemoteVersion) -> int:
         """The number of rows of a version; of rows that expire, how many there are now."""
@@ -180,7 +193,10 @@ class RemoteRows:
 
     def apply(self, prepared: RemotePrepared) -> RemoteVersion:
         self._next_row = prepared.change.mark.next_row
-        self._publish(RemoteVersion(prepared.number, prepared.live))
+        version = RemoteVersion(prepared.number, prepared.live)
+        if self.cache is not None:
+            self.cache.follow(version, prepared.undo)
+        self._publish(version)
         self.commits += 1
         return self._current
 
