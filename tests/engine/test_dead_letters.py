@@ -157,6 +157,19 @@ def test_rows_of_a_loaded_table_are_repaired_in_their_file(tmp_path: Path, spark
     app.stop()
 
 
+def test_a_bad_record_of_a_file_is_a_letter_of_each_table_that_loads_it(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"a": 1}\nrubbish\n')
+    source = "AS SELECT * FROM 'file://./t.jsonl'"
+    (tmp_path / "app.sql").write_text(f"CREATE TABLE t {source};\n\nCREATE TABLE u PRIMARY KEY (a) {source};\n")
+    with mp.App(tmp_path / "app.sql", state=tmp_path / "state") as app:
+        app.run_once()
+        found = app.query(
+            "SELECT flow, line, position, CAST(raw AS STRING) AS raw FROM dead_letters ORDER BY flow"
+        ).rows()
+    rubbish = {"position": "9", "raw": "rubbish"}
+    assert found == [{"flow": "t", "line": 1, **rubbish}, {"flow": "u", "line": 3, **rubbish}]
+
+
 def test_a_condition_that_is_wrong_is_reported(make: Any) -> None:
     app = make()
     app.run_once()

@@ -54,7 +54,7 @@ def _show(statement: Show, plan: Plan, progress: AppProgress) -> pa.Table:
         kept = [(t.name, t.refresh) for t in plan.tables if t.kind == "view"]
         return _table(("name", "refresh"), kept + [(v.name, "not stored: a name for a query") for v in plan.views])
     if kind == "CONNECTORS":
-        found = [(kind_, name) for kind_ in ("source", "sink", "backend") for name in registry.names(kind_)]
+        found = [(kind_, name) for kind_ in registry.GROUPS for name in registry.names(kind_)]
         return _table(("kind", "name"), found)
     return _table(("name", "kind", "default", "help"), [_option(o) for o in _options(statement)])
 
@@ -68,13 +68,9 @@ def _options(statement: Show) -> Sequence[Option]:
     wanted = statement.subject.key if statement.subject else "app"
     if wanted == "app":
         return SETTINGS
-    kinds = [kind for kind in ("source", "sink", "backend") if wanted in registry.names(kind)]
-    if kinds:
-        # One name may have several kinds: memory is a source and a backend.
-        return [option for kind in kinds for option in registry.find(kind, wanted).options]
-    names = [n for kind in ("source", "sink", "backend") for n in registry.names(kind)]
-    place = statement.subject.place if statement.subject else statement.place
-    raise BindError("MP308", f"There is no connector '{wanted}'.", place=place, hint=did_you_mean(wanted, names))
+    # One name may have several kinds: memory is a source and a backend. The planner rejects one that has none.
+    kinds = [kind for kind in registry.GROUPS if registry.registration_of(kind, wanted)]
+    return [option for kind in kinds for option in registry.find(kind, wanted).options]
 
 
 def _option(option: Option) -> tuple[str, str, str | None, str]:

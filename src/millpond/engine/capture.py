@@ -362,7 +362,7 @@ class CaptureGroup:
         return counts
 
     def _changed(self, work: Work, member: CapturedLoader) -> ChangedTable:
-        letters = self._context.letters(member.plan.name, member.source)
+        letters = self._context.letters_of(member.plan, member.source)
         return ChangedTable(work, member.plan, member.source, letters)
 
     def _warn_once(self, problem: Problem) -> None:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -93,6 +93,10 @@ class Context:
     def letters(self, flow: str, source: SourcePlan, flow_id: str = "") -> Letters:
         """The writer of the dead letters of a flow or load; those of a flow can be replayed by its id."""
         return Letters(self.store, flow, source.spec.shown, self.plan.settings["dead.letters.max"], flow_id)
+
+    def letters_of(self, table: TablePlan, source: SourcePlan) -> Letters:
+        """The writer of the dead letters of a table that is loaded from a source."""
+        return replace(self.letters(table.name, source), line=table.place.line)
 
     def in_spark(self, rows: pa.Table) -> DataFrame:
         """Rows of no table as a DataFrame."""

@@ -225,7 +225,7 @@ class TableLoad:
 
     def __init__(self, context: Context, plan: TablePlan, source: SourcePlan, views: Views, limits: LoadLimits) -> None:
         self._context, self._name, self._views, self._limits = context, plan.name, views, limits
-        self._letters = context.letters(plan.name, source)
+        self._letters = context.letters_of(plan, source)
         self._locks = sorted(
             n.lower() for n in {plan.name, DEAD_LETTERS} | {v.name for v in context.views_of({plan.name})}
         )

@@ -1,12 +1,23 @@
-"""Check: the objects of DROP, DESCRIBE and CREATE INDEX exist and have the right kind."""
+"""Check: the objects of DROP, DESCRIBE, SHOW OPTIONS and CREATE INDEX exist and have the right kind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from millpond import registry
 from millpond.errors import Problem, did_you_mean
 from millpond.plan.checks.subject import Subject
-from millpond.sql.statements import CreateIndex, CreateStream, CreateTable, CreateView, Describe, Drop, Name, Statement
+from millpond.sql.statements import (
+    CreateIndex,
+    CreateStream,
+    CreateTable,
+    CreateView,
+    Describe,
+    Drop,
+    Name,
+    Show,
+    Statement,
+)
 
 
 def check(subject: Subject) -> Iterator[Problem]:
@@ -18,6 +29,8 @@ def check(subject: Subject) -> Iterator[Problem]:
             yield from _drop(subject, statement, declared)
         elif isinstance(statement, Describe):
             yield from _known(subject, statement.name)
+        elif isinstance(statement, Show):
+            yield from _options(subject, statement)
         elif isinstance(statement, CreateIndex):
             yield from _index(subject, statement)
 
@@ -39,6 +52,19 @@ def _known(subject: Subject, name: Name) -> Iterator[Problem]:
     if subject.catalog.find(name.text) is None:
         hint = did_you_mean(name.text, subject.catalog) or "SHOW TABLES lists the tables."
         yield subject.problem("MP201", f"There is no stream, table or view '{name}'.", name.place, hint)
+
+
+def _options(subject: Subject, statement: Show) -> Iterator[Problem]:
+    asked = statement.subject
+    if (
+        asked is None
+        or asked.key == "app"
+        or any(registry.registration_of(kind, asked.key) for kind in registry.GROUPS)
+    ):
+        return
+    names = ["app", *dict.fromkeys(name for kind in registry.GROUPS for name in registry.names(kind))]
+    hint = did_you_mean(asked.text, names) or f"Available: {', '.join(names)}."
+    yield subject.problem("MP308", f"There is no connector '{asked}'.", asked.place, hint)
 
 
 def _index(subject: Subject, statement: CreateIndex) -> Iterator[Problem]:
