@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.engine.stepping import Stepper
+
+import millpond as mp
 
 pytestmark = pytest.mark.spark
 
@@ -83,3 +86,25 @@ def test_a_small_batch_starts_no_spark_job(name: str, spark: Any, tmp_path: Path
     taken = jobs(spark) - before
     stepper.close()
     assert taken == 0
+
+
+REJECTING = """
+CREATE STREAM s (id INT, n INT, ts TIMESTAMP, WATERMARK FOR ts AS ts) FROM 'memory://s';
+CREATE TABLE shares (id INT PRIMARY KEY, share INT);
+CREATE TABLE counts AS SELECT window_start, COUNT(*) AS c FROM s GROUP BY TUMBLING(ts, INTERVAL 1 MINUTE);
+INSERT INTO shares SELECT id, 10 DIV n FROM s WITH ('on.error' = 'dead-letter');
+"""
+
+
+def test_the_records_of_rejected_rows_are_read_without_spark(tmp_path: Path) -> None:
+    def no_spark() -> Any:
+        raise AssertionError("Spark was started")
+
+    with mp.App(sql=REJECTING, state=tmp_path / "state", spark=no_spark) as app:
+        app.wait_ready()
+        for id_, n, minute in ((1, 1, 0), (2, 1, 30), (3, 0, 30), (4, 1, 1)):
+            app.feed("memory://s").send([{"id": id_, "n": n, "ts": f"2026-03-01T10:{minute:02}:00Z"}])
+            app.drain()
+        letters = app.query("SELECT code, raw FROM dead_letters ORDER BY code").rows()
+    found = [(letter["code"], json.loads(letter["raw"])["id"]) for letter in letters]
+    assert found == [("MP701", 3), ("MP706", 4)]

@@ -60,9 +60,10 @@ class NativeStream:
         caching."""
         raise NotImplementedError
 
-    def originals(self, batch: DataFrame, records: pa.Table) -> list[bytes | None]:
+    def originals(self, batch: DataFrame, records: pa.Table, files: Sequence[Path] | None = None) -> list[bytes | None]:
         """The original bytes of some records of a batch, None if they are not available. Called within the batch, for
-        good records that a statement rejected; `records` are rows of `records(batch)`, in any order."""
+        good records that a statement rejected; `records` are rows of `records(batch)`, in any order. `files` is None:
+        a native stream has no feed files."""
         return [None] * records.num_rows
 
     def again(self, spark: SparkSession, letters: pa.Table) -> DataFrame:

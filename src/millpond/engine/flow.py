@@ -369,7 +369,7 @@ class Flow:
         files = None if file is None else [file]
         batch = read_batch(self.reader, raw, batch_id, files, self._context.limits, once=self._once)
         try:
-            originals = partial(self.opened().originals, raw)
+            originals = partial(self.opened().originals, raw, files=files)
             if self.plan.join is not None:
                 settle_state(self._checkpoint, batch_id)
             offsets = "" if self.reader.given is not None else settle_batch(self._checkpoint, batch_id)

@@ -202,7 +202,7 @@ class JoinReader:
         """0, so that the rows are fetched to the driver once: otherwise the join would run several times."""
         return 0
 
-    def originals(self, batch: DataFrame, records: pa.Table) -> list[bytes | None]:
+    def originals(self, batch: DataFrame, records: pa.Table, files: Sequence[Path] | None = None) -> list[bytes | None]:
         return [None] * records.num_rows
 
     def again(self, spark: SparkSession, letters: pa.Table) -> DataFrame:

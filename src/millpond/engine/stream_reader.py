@@ -46,7 +46,8 @@ class StreamReader(Protocol):
 
     def size_hint(self, batch: DataFrame) -> int: ...
 
-    def originals(self, batch: DataFrame, records: pa.Table) -> list[bytes | None]: ...
+    def originals(self, batch: DataFrame, records: pa.Table, files: Sequence[Path] | None = None) -> list[bytes | None]:
+        """The original bytes of some records of a batch; read from its feed files if these are known."""
 
     def again(self, spark: SparkSession, letters: pa.Table) -> DataFrame: ...
 

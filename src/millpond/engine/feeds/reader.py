@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -171,9 +172,14 @@ class FeedReader:
     def size_hint(self, batch: DataFrame) -> int:
         return self._feed.rows_next() * self.feeder.bundle_max
 
-    def originals(self, batch: DataFrame, records: pa.Table) -> list[bytes | None]:
-        numbers = records[ORDER_MINOR].to_pylist()
-        return self.feeder.originals(records, lambda: batch.where(f.col(ORDER_MINOR).isin(numbers)).toArrow())
+    def originals(self, batch: DataFrame, records: pa.Table, files: Sequence[Path] | None = None) -> list[bytes | None]:
+        def fed() -> pa.Table:
+            rows = None if files is None else self._feed.read(files, fed_schema(self.feeder))
+            if rows is not None:
+                return rows.filter(pc.is_in(rows[ORDER_MINOR], records[ORDER_MINOR].combine_chunks()))
+            return batch.where(f.col(ORDER_MINOR).isin(records[ORDER_MINOR].to_pylist())).toArrow()
+
+        return self.feeder.originals(records, fed)
 
     def again(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
         rows = arrow_frame(spark, self.feeder.again(letters))

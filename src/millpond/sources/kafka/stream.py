@@ -97,7 +97,7 @@ class KafkaStream(NativeStream):
         size = batch_size(self._checkpoint)
         return ROWS_UNKNOWN if size is None else size
 
-    def originals(self, batch: DataFrame, records: pa.Table) -> list[bytes | None]:
+    def originals(self, batch: DataFrame, records: pa.Table, files: Sequence[Path] | None = None) -> list[bytes | None]:
         from millpond.sources.kafka.messages import originals
 
         return originals(batch, records)
