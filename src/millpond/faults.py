@@ -47,6 +47,8 @@ POINTS = (
 )
 # In a commit that changes tables on servers.
 REMOTE_POINTS = ("commit.remote.staged", "commit.remote.decided", "commit.remote.committed")
+# When changes of a table in Delta are merged into its files.
+DELTA_POINTS = ("delta.merge.begin", "delta.merge.done", "delta.compacted")
 # In a flow, in the order of one batch; those of the commit lie between `flow.worked` and `flow.committed`.
 FLOW_POINTS = (
     "feed.written",

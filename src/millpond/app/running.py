@@ -47,6 +47,7 @@ from millpond.plan.model import Plan
 from millpond.plan.statement_routes import routes
 from millpond.registry import find
 from millpond.sql.statements import Select, Statement
+from millpond.tables.delta.backend import FOLDER as DELTA
 from millpond.tables.store import open_store
 
 LOOK_S = 0.01
@@ -81,6 +82,8 @@ class Running:
         try:
             if plan.settings["storage"] is not None:
                 folder.use_storage(Path(plan.settings["storage"]))
+                # Tables in Delta are read by executors too.
+                folder.share(folder.store, [DELTA])
             store = open_store(folder.store, fallback=spark_fallback(self.spark), clock=clock)
             folder.begin()
             finish_edit(store)

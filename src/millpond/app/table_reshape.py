@@ -36,8 +36,9 @@ def reshaping(table: TablePlan, found: Definition, plan: Plan, store: Store) -> 
         there.spec.values.get("path"),
     )
     old = find("backend", there.spec.backend).capabilities
-    # The rows on a server cannot be read when the file does not say any more where it is.
-    if found.kind != table.kind or old.remote or (same_place and old.outside):
+    # The rows on a server cannot be read when the file does not say any more where it is; the log has only paths.
+    is_away = old.remote and not (old.files and "://" not in str(there.spec.values.get("path") or ""))
+    if found.kind != table.kind or is_away or (same_place and old.outside):
         return None
     if [k.lower() for k in table.spec.schema.key] != [k.lower() for k in there.schema.key]:
         return None

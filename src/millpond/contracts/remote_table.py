@@ -26,11 +26,12 @@ class Mark:
 @dataclass(frozen=True)
 class RowChange:
     """What one commit does to a table, by key. `deletes` has the key columns, `upserts` all columns; no key is in
-    both. `mark` is what the server has afterwards."""
+    both. `mark` is what the server has afterwards. `replaces`: whether there may be rows with these keys."""
 
     mark: Mark
     deletes: pa.RecordBatch
     upserts: pa.RecordBatch
+    replaces: bool = True
 
 
 class RemotePart(Protocol):

@@ -43,19 +43,22 @@ def frame_as_arrow(rows: Any) -> Any:
 class Capabilities:
     """The differences between backends, as data. `durable`: survives a crash. `outside`: stored in a database of its
     own, which has its own commits, each marked with ours. `bounded`: may evict rows (cache). `remote`: on a server,
-    which is read by key and by condition; nothing is done there under a lock that other tables need."""
+    which is read by key and by condition; nothing is done there under a lock that other tables need. `files`: in
+    files, which are found by the 'path' in the log."""
 
     durable: bool = True
     outside: bool = False
     bounded: bool = False
     indexes: bool = True
     remote: bool = False
+    files: bool = False
 
 
 @dataclass(frozen=True)
 class TableSpec:
     """Everything needed to create a table; plain data, created by the planner. `null_keys`: a key column may be NULL
-    and NULL equals NULL there (group tables only). `hidden`: not listed, not readable by users."""
+    and NULL equals NULL there (group tables only). `hidden`: not listed, not readable by users. `recovered`: read from
+    the log, which has only those options that say where the rows are."""
 
     name: str
     schema: Schema
@@ -64,6 +67,7 @@ class TableSpec:
     indexes: tuple[tuple[str, ...], ...] = ()
     null_keys: bool = False
     hidden: bool = False
+    recovered: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def with_files(table: TablePlan, base: Path, app: str) -> TablePlan:
         values["prefix"] = f"{app}:{table.name}"
     for option in _files(table.spec.backend):
         given = values.get(option.name)
-        if given and not isinstance(given, bool):
+        if given and not isinstance(given, bool) and not str(given).startswith(("s3://", "s3a://")):
             values[option.name] = str(base / str(given).removeprefix("file://").removeprefix("file:"))
     return replace(table, spec=replace(table.spec, values=values))
 

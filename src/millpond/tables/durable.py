@@ -218,16 +218,11 @@ class Folder:
             made = step["create"]
             state.tables[made["id"]] = rows_of(spec_from_json(made["spec"]), self._clock, self.path)
             state.next_table = made["id"] + 1
-            old = state.tables.pop(step["drop"])
-            old.drop()
-            old.close()
+            _drop(state.tables.pop(step["drop"]), step)
         if made := header.get("define"):
             state.tables[made["id"]].define(spec_from_json(made["spec"]))
         if "drop" in header:
-            dropped = state.tables.pop(header["drop"])
-            if not dropped.has(header.get("version", 0) + 1):
-                dropped.drop()
-            dropped.close()
+            _drop(state.tables.pop(header["drop"]), header)
         for entry, gone, added in changes_of(record):
             rows = state.tables[entry["table"]]
             state.updated_at[entry["table"]] = header["at"]
@@ -264,6 +259,13 @@ class Folder:
             if path.name not in named and path.name not in logs:
                 path.unlink(missing_ok=True)
                 reach("checkpoint.old.removed")
+
+
+def _drop(rows: TableRows, entry: Mapping[str, Any]) -> None:
+    """Drop a table again, unless it was: then its file may have a later one of the same name."""
+    if not rows.has(entry.get("version", 0) + 1):
+        rows.drop()
+    rows.close()
 
 
 def _redo(rows: TableRows, gone: Blob, added: Blob) -> None:

@@ -171,4 +171,5 @@ def spec_from_json(value: dict[str, Any]) -> TableSpec:
         indexes=tuple(tuple(i) for i in value["indexes"]),
         null_keys=value["null_keys"],
         hidden=value["hidden"],
+        recovered=True,
     )

@@ -149,7 +149,11 @@ class TableStore:
             changes, blobs = self._encoded(prepared)
             old = [self._by_name[table.name.lower()] for table in made]
             steps = [
-                {"create": {"id": new.id, "spec": spec_as_json(new.spec)}, "drop": before.id}
+                {
+                    "create": {"id": new.id, "spec": spec_as_json(new.spec)},
+                    "drop": before.id,
+                    "version": before.rows.current.number,
+                }
                 for new, before in zip(made, old, strict=True)
             ]
             now = self.clock()
@@ -310,7 +314,8 @@ class TableStore:
             raise TableError("MP409", f"Table '{name}' already exists.", hint="Drop it first, or choose another name.")
         rows = table.to_arrow()
         # A table on a server is not its own copy.
-        values = {option: value for option, value in table.spec.values.items() if option not in ("table", "prefix")}
+        places = ("table", "prefix", "path") if table.capabilities.remote else ()
+        values = {option: value for option, value in table.spec.values.items() if option not in places}
         made = self.create(replace(table.spec, name=name, values=values))
         made.insert(rows)
         return made
@@ -372,11 +377,11 @@ class TableStore:
             raise TableError("MP409", message, hint="Drop it, or choose another name.")
         if table.capabilities.remote:
             # Its options are not in the log: it can be read from now on.
-            self._define(table, replace(table.spec, values=spec.values))
+            self._define(table, replace(table.spec, values=spec.values, recovered=False))
         if set(spec.schema.checks) - set(table.schema.checks):
             require_kept(spec.name, spec.schema, table.schema.checks, table.to_arrow(), table.evaluator.over)
         indexes = tuple(dict.fromkeys((*spec.indexes, *table.spec.indexes)))
-        spec = replace(spec, indexes=indexes)
+        spec = replace(spec, indexes=indexes, recovered=False)
         if spec_as_json(spec) != spec_as_json(table.spec):
             self._append({"define": {"id": table.id, "spec": spec_as_json(spec)}})
         self._define(table, spec)

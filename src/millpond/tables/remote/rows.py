@@ -56,7 +56,7 @@ class RemoteRows:
         self.bytes_disk = 0
         self._connect, self._owner = connect, owner_of(folder)
         # Recovered without its options, which are not in the log: it is opened when it is defined.
-        self._is_known = not spec.values.get("url")
+        self._is_known = spec.recovered
         self._remote: RemoteTable | None = None
         self._current = RemoteVersion(0, 0)
         self._next_row = 0
@@ -106,7 +106,7 @@ class RemoteRows:
         if spec.values.get("cache.max_size") is None and spec.values.get("cache.ttl") is None:
             self.cache = None
         if self._remote is None:
-            if spec.values.get("url"):
+            if not spec.recovered:
                 self._open()
             return
         for names in spec.indexes:
@@ -159,7 +159,7 @@ class RemoteRows:
             if both.num_rows and self.history.overlaps(both, base.number):
                 raise conflict(self.spec.name)
         mark = Mark(self._current.number + 1, next_row)
-        change = RowChange(mark, self._deletes(removed, added), added)
+        change = RowChange(mark, self._deletes(removed, added), added, replaces=bool(removed.num_rows))
         live = self._current.live - removed.num_rows + added.num_rows
         return RemotePrepared(change, Change(mark.number, removed, new), live)
 

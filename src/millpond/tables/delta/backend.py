@@ -1,0 +1,91 @@
+"""The Delta backend: rows in a Delta Lake table, in a folder or in S3, which other programs may read.
+
+Exactly once: a commit is decided by the commit log and merged into the Delta table later, with its number; changes of
+the log whose number the Delta table lacks are merged after a restart. Readers here see a commit at once; others see it
+after the merge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from millpond.contracts.table import BackendPlugin, Capabilities, Clock, TableSpec
+from millpond.errors import MillpondError, OptionError, SetupError
+from millpond.objects.options import S3_OPTIONS, wrong_bucket
+from millpond.options import FILE, POSITIVE, SPAN, Option
+from millpond.tables.delta.rows import DeltaRows
+from millpond.uris import parse_uri
+
+# The folder of tables that have no path, in the folder of the store; with --storage a link into that.
+FOLDER = "delta"
+
+
+def path_of(spec: TableSpec, folder: Path | None) -> str:
+    """Where the table is."""
+    path = spec.values.get("path")
+    if path:
+        return str(path)
+    if folder is None:
+        message = f"Table '{spec.name}' has the backend delta but no 'path'."
+        raise OptionError("MP305", message, hint="Set a folder: WITH ('backend' = 'delta', 'path' = 'history').")
+    return str((folder / FOLDER).resolve() / spec.name.lower())
+
+
+def make(spec: TableSpec, clock: Clock, folder: Path | None) -> Any:
+    try:
+        from millpond.tables.delta.table import DeltaTable
+    except ModuleNotFoundError as error:
+        message = f"Delta requires the package '{error.name}', which is not installed."
+        raise SetupError("MP309", message, hint="Run: pip install 'millpond[delta]'") from error
+
+    def connect(defined: TableSpec, owner: str) -> DeltaTable:
+        return DeltaTable(defined, owner, path_of(defined, folder))
+
+    return DeltaRows(connect, spec, clock, folder, path_of(spec, folder))
+
+
+def is_remote(path: str | None) -> bool:
+    return bool(path) and "://" in str(path) and not str(path).startswith("file://")
+
+
+def validate(spec: TableSpec) -> str | None:
+    """What is wrong with the options, as a sentence."""
+    path = spec.values.get("path")
+    if not is_remote(path):
+        # Those with an environment variable may have a value that is meant for others.
+        own = [option.name for option in S3_OPTIONS if option.environment is None]
+        given = next((name for name in own if spec.values.get(name) is not None), None)
+        return None if given is None else f"'{given}' has no effect: the 'path' is a folder, not s3://bucket/folder."
+    try:
+        uri = parse_uri(str(path))
+    except MillpondError:
+        return "The 'path' is not a folder and not a URI: s3://bucket/folder."
+    if uri.scheme not in ("s3", "s3a"):
+        return f"Delta tables are in folders and in s3://, not in {uri.scheme}://."
+    return wrong_bucket(uri, spec.values)
+
+
+def notes(spec: TableSpec) -> Iterator[str]:
+    """Where the rows are, how they are read, and what others see."""
+    where = spec.values.get("path") or "a folder of the storage, or of the state directory"
+    seconds = (spec.values.get("merge.interval") or 0) / 1_000_000
+    yield f"rows in the Delta table in {where}; other programs see a commit up to {seconds:g} s later"
+    yield "keys, and ranges of whole numbers and times, read only the files and row groups that may have them"
+
+
+PLUGIN = BackendPlugin(
+    name="delta",
+    options=(
+        Option("path", FILE, None, "The folder, or s3://bucket/folder; by default one in the storage.", defines=True),
+        Option("merge.interval", SPAN, "10s", "How long a change may wait until it is merged into the Delta table."),
+        Option("merge.rows", POSITIVE, "100000", "How many changed rows are merged at once without waiting."),
+        Option("vacuum.after", SPAN, "7d", "How long files are kept that the newest version does not need."),
+        *S3_OPTIONS,
+    ),
+    capabilities=Capabilities(outside=True, remote=True, files=True),
+    make=make,
+    validate=validate,
+    notes=notes,
+    help="Rows in a Delta Lake table, in a folder or in S3; others may read them.",
+)

@@ -1,0 +1,49 @@
+"""The rows of a table in Delta, for the store: changes wait in the log until they are merged."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from millpond.contracts.remote_table import RowChange
+from millpond.contracts.table import Clock, TableSpec
+from millpond.errors import MillpondError, TableError
+from millpond.tables.remote.reader import RemoteVersion
+from millpond.tables.remote.rows import Connect, RemoteRows
+
+
+class DeltaRows(RemoteRows):
+    """A change is final by the log record; the log must keep it until the Delta table has it. A table in a folder is
+    opened with what the log has, so that its rows can be moved elsewhere."""
+
+    def __init__(self, connect: Connect, spec: TableSpec, clock: Clock, folder: Path | None, path: str) -> None:
+        self._path = path
+        self._may_open = spec.recovered and "://" not in path
+        super().__init__(connect, spec, clock, folder)
+
+    @property
+    def current(self) -> RemoteVersion:
+        if self._may_open and self._remote is None:
+            self._may_open = False
+            # A table that cannot be opened is an error when the file defines it.
+            with suppress(MillpondError):
+                self._open()
+        return self._current
+
+    def define(self, spec: TableSpec) -> None:
+        path = spec.values.get("path")
+        if not spec.recovered and path and str(path) != self._path:
+            message = f"The 'path' of table '{spec.name}' cannot be changed: its rows are in {self._path}."
+            raise TableError("MP409", message, hint="Keep its 'path', or drop the table first.")
+        super().define(spec)
+        if self._remote is not None:
+            table: Any = self._remote
+            table.configure(spec.values)
+
+    @property
+    def pending(self) -> tuple[RowChange, ...]:
+        if self._remote is None:
+            return super().pending
+        table: Any = self._remote
+        return (*super().pending, *table.unmerged())
