@@ -210,3 +210,21 @@ def test_a_table_without_a_path_is_in_a_file_of_its_folder_that_moves_with_it(tm
     assert (len(again.table("t")), len(again.table("u"))) == (4, 2)
     again.close()
     assert not (tmp_path / "store").exists()
+
+
+def test_bulk_changes_and_lookups_take_few_statements(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    table = store.create(TableSpec("u", SCHEMA, "sqlite", {"path": str(tmp_path / "u.db")}))
+    rows = [{"k": k, "name": f"n{k % 7}", "age": k, "price": Decimal(k), "ratio": k / 3} for k in range(2_000)]
+    table.insert(rows)
+    table.create_index("name")
+    database, seen = table.rows._database, []  # type: ignore[attr-defined]
+    for connection in (database._writer, database._reader()):
+        connection.set_trace_callback(seen.append)
+    table.upsert([{**row, "name": "new"} for row in rows[::-1]])
+    assert table.lookup(list(range(3_000))).num_rows == 2_000
+    assert table.lookup(["new"], by="name").num_rows == 2_000
+    assert table.delete(keys=list(range(1_000))) == 1_000
+    assert table.to_arrow().column("k").to_pylist() == list(range(1_999, 999, -1))
+    assert len(seen) < 60
+    store.close()

@@ -14,7 +14,7 @@ from millpond.schema import Schema
 from millpond.tables import hashing
 from millpond.tables.chunks import lazy
 from millpond.tables.hashing import Words, equal_rows
-from millpond.tables.index import Ids, Links
+from millpond.tables.index import Ids
 
 Parts = tuple[Any, ...]
 
@@ -22,8 +22,8 @@ Parts = tuple[Any, ...]
 class Keys:
     """Key values, one array per key column, of exactly the columns' types."""
 
-    # The version that has looked up all of them, and their slots in it, which a following change needs again.
-    looked_up: tuple[object, Links] | None = None
+    # The version that has looked up all of them, and their slots or rows in it, which a following change needs again.
+    looked_up: tuple[object, npt.NDArray[Any]] | None = None
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:
         self.columns = columns

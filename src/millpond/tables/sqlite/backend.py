@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from millpond.tables.index import Ids
 from millpond.tables.memory import conflict
 from millpond.tables.pushdown import quoted
 from millpond.tables.sqlite.database import Database, close_database, open_database
-from millpond.tables.sqlite.versions import ALIVE, SqliteVersion, sqlite_type, stored_name, to_sqlite
+from millpond.tables.sqlite.versions import ALIVE, AMONG, SqliteVersion, as_json, sqlite_type, stored_name, to_sqlite
 
 # Dead rows are removed when they outnumber the live ones and there are enough of them to be worth the work.
 _DEAD_MIN = 4096
@@ -115,7 +116,7 @@ class SqliteRows:
         replaced = removed[:0]
         # A draft of the newest version has looked up the keys itself: only rows that it removed can be replaced.
         if addition.keys is not None and addition.count and (len(removed) or now.number != draft.base.number):
-            replaced = now.locate(addition.keys)
+            replaced = now.located(addition.keys)
             replaced = replaced[replaced >= 0]
         if now.number != draft.base.number and not (now.existing(removed).all() and np.isin(replaced, removed).all()):
             raise conflict(self.spec.name)
@@ -134,13 +135,13 @@ class SqliteRows:
         if not done:
             message = f"Another process changed '{self.spec.name}' in {database.path}."
             raise StateError("MP801", message, hint="Stop that process, then start the app again.")
-        died = f"UPDATE {stored} SET millpond_died = ? WHERE millpond_row = ?"
-        database.write_many(died, ((after.number, row) for row in prepared.removed.tolist()))
-        marks = ", ".join("?" * (len(self.spec.schema) + 2))
-        first = after.rows - prepared.added.num_rows
+        if len(prepared.removed):
+            died = f"UPDATE {stored} SET millpond_died = ? WHERE {AMONG}"
+            database.write(died, (after.number, as_json(np.sort(prepared.removed))))
+        count = prepared.added.num_rows
         columns = [to_sqlite(column) for column in prepared.added.columns]
-        rows = ((first + i, ALIVE, *row) for i, row in enumerate(zip(*columns, strict=True)))
-        database.write_many(f"INSERT INTO {stored} VALUES ({marks})", rows)
+        numbers = range(after.rows - count, after.rows)
+        database.insert(stored, [numbers, repeat(ALIVE, count), *columns], count)
 
     def unstage(self) -> None:
         self._database.rollback()

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,11 @@ from millpond.faults import reach
 
 # How long a write waits for another process that writes to the file.
 _BUSY_S = 10.0
+# Rows of one portion of a result, and of one INSERT: more are not faster.
+_PORTION_ROWS = 5_000
+_INSERT_ROWS = 500
+# Values of one statement, which every build of SQLite accepts.
+VALUES_MAX = 30_000
 
 _TABLES = """CREATE TABLE IF NOT EXISTS millpond_tables (
     name TEXT PRIMARY KEY COLLATE NOCASE, shape TEXT NOT NULL, version INTEGER NOT NULL, next_row INTEGER NOT NULL,
@@ -42,11 +48,12 @@ class Database:
         with self.failing("cannot be read"):
             return list(self._reader().execute(sql, values))
 
-    def read_each(self, sql: str, asked: Iterable[Sequence[Any]]) -> list[list[tuple[Any, ...]]]:
-        """The rows of a query for each of many values."""
+    def read_columns(self, sql: str, values: Sequence[Any] = ()) -> Iterator[list[tuple[Any, ...]]]:
+        """The columns of the rows of a query, a portion of rows at a time: few Python objects exist at once."""
         with self.failing("cannot be read"):
-            execute = self._reader().execute
-            return [list(execute(sql, values)) for values in asked]
+            found = self._reader().execute(sql, values)
+            while rows := found.fetchmany(_PORTION_ROWS):
+                yield list(zip(*rows, strict=True))
 
     def _reader(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
@@ -65,9 +72,16 @@ class Database:
         with self.failing("cannot be written"):
             return list(self._writer.execute(sql, values))
 
-    def write_many(self, sql: str, rows: Any) -> None:
+    def insert(self, table: str, columns: Sequence[Iterable[Any]], rows: int) -> None:
+        """Insert rows that are given by column, many with each statement."""
+        at_once = max(1, min(_INSERT_ROWS, VALUES_MAX // len(columns)))
+        row = f"({', '.join('?' * len(columns))})"
+        values = chain.from_iterable(zip(*columns, strict=True))
         with self.failing("cannot be written"):
-            self._writer.executemany(sql, rows)
+            for start in range(0, rows, at_once):
+                count = min(at_once, rows - start)
+                text = f"INSERT INTO {table} VALUES {', '.join([row] * count)}"
+                self._writer.execute(text, tuple(islice(values, count * len(columns))))
 
     def commit(self) -> None:
         """Commit, unless another table of the same commit has."""
