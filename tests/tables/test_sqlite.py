@@ -218,7 +218,8 @@ def test_bulk_changes_and_lookups_take_few_statements(tmp_path: Path) -> None:
     rows = [{"k": k, "name": f"n{k % 7}", "age": k, "price": Decimal(k), "ratio": k / 3} for k in range(2_000)]
     table.insert(rows)
     table.create_index("name")
-    database, seen = table.rows._database, []  # type: ignore[attr-defined]
+    database: Any = table.rows._database  # type: ignore[attr-defined]
+    seen: list[str] = []
     for connection in (database._writer, database._reader()):
         connection.set_trace_callback(seen.append)
     table.upsert([{**row, "name": "new"} for row in rows[::-1]])

@@ -282,7 +282,7 @@ def _sorted(column: pa.Array) -> Ids:
     """The places of values in their order, if they have one."""
     if pa.types.is_nested(column.type) or len(column) < 2:
         return np.arange(len(column))
-    return pc.sort_indices(column).to_numpy().astype(np.int64)
+    return np.asarray(pc.sort_indices(column), dtype=np.int64)
 
 
 def _pairs(found: Sequence[tuple[int, int]], places: Ids) -> tuple[Ids, Ids]:
