@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: browser site help demo test check bench chart soak flaky docs clean system databases
+.PHONY: browser objects site help demo test check bench chart soak flaky docs clean system databases
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -17,7 +17,7 @@ help:  ## Show what can be made
 demo: system $(READY)  ## Run the trading demo for about half a minute
 	@$(BIN)/millpond demo
 
-test: check $(JARS) browser databases  ## Check the code, then run every test
+test: check $(JARS) browser databases objects  ## Check the code, then run every test
 	@echo "== tests"
 	@$(BIN)/python -m pytest -n 2 --durations=10 $(STYLE:%=--ignore=%)
 
@@ -34,12 +34,12 @@ bench: system $(READY)  ## Run the benchmarks and print their figures
 chart: system $(READY)  ## Draw how tables grow, up to ten million rows, into docs/
 	@$(BIN)/python bench/tables.py --chart docs/growth.png
 
-soak: system $(READY) databases  ## Run the crash tests a hundred times over, and the largest batches, and readers beside a writer for a minute
-	@MILLPOND_SOAK=1 $(BIN)/python -m pytest -k "crash or kill or readers_never or random_queries or same_rows or wheel"
+soak: system $(READY) databases objects  ## Run the crash tests a hundred times over, and the largest batches, and readers beside a writer for a minute
+	@MILLPOND_SOAK=1 $(BIN)/python -m pytest -k "crash or kill or readers_never or random_queries or same_rows or wheel or many_objects"
 	@echo "== flows, every batch on Spark"
 	@MILLPOND_ENGINE=spark $(BIN)/python -m pytest -n 2 tests/engine tests/relational
 
-flaky: $(JARS) databases  ## Run every test that starts a process or a server 20 times, with all cores busy
+flaky: $(JARS) databases objects  ## Run every test that starts a process or a server 20 times, with all cores busy
 	@$(BIN)/python scripts/flaky.py
 
 docs: $(READY)  ## Write the generated parts of docs/ anew
@@ -57,6 +57,10 @@ system:
 # Without Chromium the tests of the page are skipped, loudly.
 browser:
 	@scripts/system.sh chromium || true
+
+# Without this server S3 is tested on moto, which verifies less, loudly.
+objects: $(READY)
+	@scripts/system.sh s3 || true
 
 # Without the servers the tests of databases are skipped, loudly; everything else runs.
 databases: $(READY)

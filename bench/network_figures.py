@@ -16,13 +16,20 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 import boto3
-from moto.server import ThreadedMotoServer
+from tests.objects.servers import ACCESS, REGION, SECRET, s3_server
 
 import millpond as mp
+from millpond.errors import SourceError
+from millpond.objects.store import Bucket
+from millpond.uris import parse_uri
 
 ROWS = 1_000_000
 OBJECTS = 10
+LISTED = 100_000
+KEYS = {"aws_access_key_id": ACCESS, "aws_secret_access_key": SECRET, "region_name": REGION}
 CONNECTIONS = 16
 POSTS = 20_000
 ARRAY = 100
@@ -117,26 +124,28 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 
 def s3_figures(folder: Path, scale: float) -> dict[str, float]:
     count = max(int(ROWS * scale / OBJECTS), 10)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    keys = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": "us-east-1"}
-    client = boto3.client("s3", endpoint_url=f"http://{host}:{port}", **keys)
-    client.create_bucket(Bucket="bench")
-    local = folder / "objects"
-    local.mkdir()
-    for number in range(OBJECTS):
-        body = lines(number * count, count)
-        client.put_object(Bucket="bench", Key=f"in/{number}.jsonl", Body=body)
-        (local / f"{number}.jsonl").write_bytes(body)
-    options = {"s3.endpoint": f"http://{host}:{port}", "s3.region": "us-east-1", "s3.access.key": "k"}
-    given = ", ".join(f"'{name}' = '{value}'" for name, value in {**options, "s3.secret.key": "s"}.items())
-    found = {
-        "s3_load_rows_s": loaded(folder, f"'s3://bench/in/*.jsonl' WITH ({given})", count * OBJECTS),
-        "s3_local_rows_s": loaded(folder, f"'file://{local}/*.jsonl'", count * OBJECTS),
-    }
-    server.stop()
-    return found
+    with s3_server() as server:
+        client = boto3.client("s3", endpoint_url=server.endpoint, **KEYS)
+        client.create_bucket(Bucket="bench")
+        local = folder / "objects"
+        local.mkdir()
+        for number in range(OBJECTS):
+            body = lines(number * count, count)
+            client.put_object(Bucket="bench", Key=f"in/{number}.jsonl", Body=body)
+            (local / f"{number}.jsonl").write_bytes(body)
+        options = {"s3.endpoint": server.endpoint, "s3.region": REGION, "s3.access.key": ACCESS}
+        given = ", ".join(f"'{name}' = '{value}'" for name, value in {**options, "s3.secret.key": SECRET}.items())
+        found = {
+            "s3_load_rows_s": loaded(folder, f"'s3://bench/in/*.jsonl' WITH ({given})", count * OBJECTS),
+            "s3_local_rows_s": loaded(folder, f"'file://{local}/*.jsonl'", count * OBJECTS),
+        }
+        many = max(int(LISTED * scale), 100)
+        server.fill("bench", "many", (b"{}\n" for _ in range(many)))
+        values = {**options, "s3.secret.key": SECRET, "s3.session.token": None, "s3.timeout": 30_000_000}
+        bucket = Bucket(parse_uri("s3://bench/many"), values, lambda *said: SourceError(*said[:2], hint=said[2]))
+        started = time.perf_counter()
+        assert sum(1 for _ in bucket.list("many")) == many
+        return {**found, "s3_listed_objects_s": many / (time.perf_counter() - started)}
 
 
 def webhook_figures(folder: Path, scale: float) -> dict[str, float]:

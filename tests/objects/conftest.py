@@ -1,4 +1,4 @@
-"""An S3 server of its own for each test process."""
+"""An S3 server of its own for each test process, and buckets of their own for each test."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
+from tests.objects.servers import ACCESS, REGION, SECRET, Moto, Relay, Versity, s3_server
 
 import millpond as mp
 
-REGION = "us-east-1"
-KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": REGION}
+KEYS = {"aws_access_key_id": ACCESS, "aws_secret_access_key": SECRET, "region_name": REGION}
 _numbers = count()
 
 
 @pytest.fixture(scope="session")
-def endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+def server() -> Iterator[Versity | Moto]:
+    with s3_server() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def queue_server() -> Iterator[Moto]:
+    """A server whose buckets send their events to its queues."""
+    found = Moto()
+    yield found
+    found.remove()
 
 
 class Bucket:
@@ -49,14 +53,21 @@ class Bucket:
         return [found["Key"] for found in self.client.list_objects_v2(Bucket=self.name).get("Contents", ())]
 
     def options(self, **more: str) -> str:
-        given = {"s3.endpoint": self.endpoint, "s3.region": REGION, "s3.access.key": "test", "s3.secret.key": "test"}
+        given = {"s3.endpoint": self.endpoint, "s3.region": REGION, "s3.access.key": ACCESS, "s3.secret.key": SECRET}
         given |= {name.replace("_", "."): value for name, value in more.items()}
         return "WITH (" + ", ".join(f"'{name}' = '{value}'" for name, value in given.items()) + ")"
 
 
 @pytest.fixture
-def bucket(endpoint: str) -> Bucket:
-    return Bucket(endpoint)
+def bucket(server: Versity | Moto) -> Bucket:
+    return Bucket(server.endpoint)
+
+
+@pytest.fixture
+def relay(server: Versity | Moto) -> Iterator[Relay]:
+    found = Relay(server.endpoint)
+    yield found
+    found.close()
 
 
 @pytest.fixture

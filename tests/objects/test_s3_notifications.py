@@ -11,6 +11,7 @@ from typing import Any
 import boto3
 import pytest
 from tests.objects.conftest import KEYS, Bucket
+from tests.objects.servers import Moto
 
 import millpond as mp
 from millpond.errors import MillpondError
@@ -39,6 +40,11 @@ class AnnouncingQueue:
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         found = self._client.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"]
         return sum(int(found[name]) for name in names)
+
+
+@pytest.fixture
+def bucket(queue_server: Moto) -> Bucket:
+    return Bucket(queue_server.endpoint)
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.objects.conftest import REGION, Bucket
+from tests.objects.conftest import Bucket
+from tests.objects.servers import ACCESS, REGION, SECRET
 
 import millpond as mp
 from millpond.contracts.sink import Mark, SinkSpec
@@ -26,7 +27,7 @@ FIRST, SECOND = Mark("flow", 0, 0), Mark("flow", 1, 0)
 
 def opened(bucket: Bucket, folder: Path, endpoint: str = "", **more: str) -> FileSink:
     given = {"s3.endpoint": endpoint or bucket.endpoint, "s3.region": REGION}
-    given |= {"s3.access.key": "test", "s3.secret.key": "test"}
+    given |= {"s3.access.key": ACCESS, "s3.secret.key": SECRET}
     given |= {name.replace("_", "."): value for name, value in more.items()}
     options = [Given(name, value) for name, value in given.items()]
     values = complete(read_options(options, OPTIONS, "test"), OPTIONS, {})

@@ -147,6 +147,9 @@ class Start:
         elif plugin.sample is not None:
             asks = known is None or plugin.has_catalog
             found = plugin.sample(source.spec, self._context.spark) if asks else Found()
+            for loader in self.loaders:
+                if loader.source.id == source.id and found.error is not None:
+                    loader.cannot_be_read(found.error)
             found = known if known is not None and found.columns is None else found
         else:
             # The columns of existing files are discovered again by the planner, so there is nothing to store here.

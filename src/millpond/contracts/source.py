@@ -104,11 +104,12 @@ class SourceSpec:
 @dataclass(frozen=True)
 class Found:
     """The result of discovery: the columns, or None if the source exists but is empty; `missing` if it does not
-    exist."""
+    exist. `error` is the failure to read a source that can be opened, which nobody else would report."""
 
     columns: Schema | None = None
     missing: bool = False
     detail: str = ""
+    error: SourceError | None = None
 
 
 @dataclass(frozen=True)

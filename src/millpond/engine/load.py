@@ -167,6 +167,10 @@ class Loader:
             usable = before in (READY, STALE) or self._was_loaded()
             self._become(STALE if usable else FAILED)
 
+    def cannot_be_read(self, error: MillpondError) -> None:
+        """Called when the columns of its source cannot be discovered, without which it cannot be loaded."""
+        self.error = translate(error, self.plan.place)
+
     def _loaded(self) -> Loaded | None:
         return Loaded.of(self._context.store.get(LOAD + self.plan.name.lower()))
 

@@ -20,6 +20,7 @@ S3_OPTIONS = (
     Option("s3.access.key", TEXT, None, "The access key; by default the credentials of the environment.", secret=True),
     Option("s3.secret.key", TEXT, None, "The secret key of the access key.", secret=True),
     Option("s3.session.token", TEXT, None, "The session token of temporary credentials.", secret=True),
+    Option("s3.timeout", SPAN, "30s", "How long to wait for a connection, and for the whole answer to a request."),
 )
 
 NOTIFICATIONS = (

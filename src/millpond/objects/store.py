@@ -20,23 +20,25 @@ from millpond.uris import Uri
 COPY_BYTES = 4 << 20
 # A request is repeated within this time before the engine hears of it.
 RETRIES_MAX, RETRY_S = 3, 10
-TIMEOUT_S = 30
+UNREACHABLE = "MP506"
 # What servers answer, and what it means: the code of the error, and a hint.
 MEANINGS = (
     ("RequestTimeTooSkewed", "MP508", "The clock of this machine is wrong: set it."),
     (
-        r"PermanentRedirect|AuthorizationHeaderMalformed|IncorrectEndpoint|301 Moved|missing region",
+        r"PermanentRedirect|AuthorizationHeaderMalformed|IncorrectEndpoint|status 301|missing region|redirect",
         "MP508",
-        "Set the region of the bucket: 's3.region'.",
+        "Set the region of the bucket, 's3.region', and its address, 's3.endpoint'.",
     ),
     (
-        r"InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|ExpiredToken|InvalidToken|403|401|credential",
+        r"InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|ExpiredToken|InvalidToken|status 40[13]|credential",
         "MP507",
         "Set 's3.access.key' and 's3.secret.key', and check what they permit.",
     ),
-    (r"NoSuchBucket|404", "MP501", "Check the bucket and the key."),
+    (r"NoSuchBucket|status 404", "MP501", "Check the bucket and the key."),
+    (r"status (408|429|5\d\d)|SlowDown", UNREACHABLE, "The request is repeated later."),
+    (r"status 4\d\d", "MP502", "Check the address and the options."),
+    (r"invalid (list )?response", "MP502", "Check that 's3.endpoint' is the address of a server that speaks S3."),
 )
-UNREACHABLE = "MP506"
 # The library raises one or the other.
 MISSING = (NotFoundError, FileNotFoundError)
 
@@ -83,10 +85,13 @@ class Bucket:
             with self._coded(found.key):
                 response = obstore.get(self._store, found.key, options={"if_match": found.etag} if found.etag else None)
                 with path.open("wb") as out:
-                    for part in response.stream(min_chunk_size=COPY_BYTES):
-                        out.write(part)
+                    size = sum(out.write(part) for part in response.stream(min_chunk_size=COPY_BYTES))
         except (*MISSING, PreconditionError) as error:
             raise FileNotFoundError(self.url(found.key)) from error
+        if size != found.size:
+            path.unlink()
+            message = f"'{self.url(found.key)}' was sent with {size:,} bytes; the listing has {found.size:,}."
+            raise self._failure(UNREACHABLE, message, "It is read again later.")
 
     def put(self, path: Path, key: str) -> None:
         """Write a file as an object, which exists as a whole or not at all."""
@@ -109,11 +114,12 @@ class Bucket:
 
     def _meaning(self, text: str, shown: str, error: BaseException) -> MillpondError:
         denied = isinstance(error, PermissionDeniedError | UnauthenticatedError | PermissionError)
+        said = _said(text)
         for pattern, code, hint in MEANINGS:
-            if re.search(pattern, text) or (denied and code == "MP507"):
-                return self._failure(code, f"'{shown}' is refused: {_reason(text)}.", hint)
+            if re.search(pattern, said) or (denied and code == "MP507"):
+                return self._failure(code, f"'{shown}' is refused: {_reason(said)}.", hint)
         return self._failure(
-            UNREACHABLE, f"'{shown}' cannot be reached: {_reason(text)}.", "Check 's3.endpoint' and the network."
+            UNREACHABLE, f"'{shown}' cannot be reached: {_reason(said)}.", "Check 's3.endpoint' and the network."
         )
 
 
@@ -136,7 +142,7 @@ def _store(bucket: str, values: Mapping[str, Any]) -> S3Store:
     if values["s3.access.key"] is None or values["s3.region"] is None:
         given |= _environment(values)
     retry = {"max_retries": RETRIES_MAX, "retry_timeout": timedelta(seconds=RETRY_S)}
-    options = {"allow_http": True, "timeout": timedelta(seconds=TIMEOUT_S)}
+    options = {"allow_http": True, "timeout": timedelta(microseconds=values["s3.timeout"])}
     return S3Store(bucket, client_options=options, retry_config=retry, **given)  # type: ignore[arg-type]
 
 
@@ -154,11 +160,20 @@ def _environment(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _reason(text: str) -> str:
-    """The message of an error in one line, without its context."""
-    code = re.search(r"<Code>(\w+)</Code>", text)
-    said = re.search(r"<Message>([^<]*)</Message>", text)
+def _said(text: str) -> str:
+    """The part of an error that comes from the server: without the request, whose address and times are numbers that
+    could be taken for a status, and without the library's own view of it."""
+    first = re.split(r"\n\s*\n?Debug source|, source:", text.strip())[0]
+    answered = re.sub(
+        r"^.*?Error performing (?:[a-z ]+: Error performing )?[A-Z]+ \S+ in .*? - ", "", first, flags=re.S
+    )
+    return re.sub(r"Server returned non-2xx status code: ", "status ", answered)
+
+
+def _reason(said: str) -> str:
+    """The message of an error in one line."""
+    code = re.search(r"<Code>(\w+)</Code>", said)
+    message = re.search(r"<Message>([^<]*)</Message>", said)
     if code is not None:
-        return f"{code[1]}: {said[1]}".rstrip(". ") if said is not None else code[1]
-    first = re.split(r"\n|Debug source|, source:", text.strip())[0]
-    return re.sub(r"\s+", " ", first)[:200].rstrip(". ")
+        return f"{code[1]}: {message[1]}".rstrip(". ") if message is not None else code[1]
+    return re.sub(r"\s+", " ", said)[:200].rstrip(".: ")

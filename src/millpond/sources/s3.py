@@ -62,8 +62,7 @@ def sample(spec: SourceSpec, spark: Callable[[], SparkSession]) -> Found:
     except SourceError as error:
         found = where.named(error)
         if found.code in ("MP501", "MP506", "MP507", "MP508"):
-            # It is reported when the source is opened.
-            return Found(missing=True, detail=found.problems[0].message)
+            return Found(missing=True, detail=found.problems[0].message, error=found)
         raise found from error
     finally:
         where.close()
