@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from millpond.app.shared_views import SharedViews
 from millpond.engine.flow import Flow
 from millpond.engine.load import Loader
 from millpond.engine.supervision import Supervisor
@@ -19,9 +20,12 @@ WATCH_S = 0.2
 class Poller:
     """Started when all flows run concurrently; stops between two polls."""
 
-    def __init__(self, flows: Sequence[Flow], loaders: Sequence[Loader], supervisor: Supervisor) -> None:
+    def __init__(
+        self, flows: Sequence[Flow], loaders: Sequence[Loader], shared: SharedViews, supervisor: Supervisor
+    ) -> None:
         self._flows = flows
         self._loaders = loaders
+        self._shared = shared
         self._stop = threading.Event()
         self._due: dict[int, float] = {}
         # Locked during each round of polls.
@@ -58,14 +62,16 @@ class Poller:
         for loader in self._loaders:
             loader.follow()
             if loader.is_due:
-                self._begin_load(loader)
+                self._begin(loader, f"load-{loader.plan.name}", loader.load)
+        if self._shared.is_due:
+            self._begin(self._shared, "shared-views", self._shared.refresh)
 
-    def _begin_load(self, loader: Loader) -> None:
+    def _begin(self, owner: object, name: str, work: Callable[[], None]) -> None:
         """In a thread of its own: a source may take its time, and nobody else waits for it."""
-        busy = self._loading.get(id(loader))
+        busy = self._loading.get(id(owner))
         if busy is None or not busy.is_alive():
-            self._loading[id(loader)] = self._supervisor.thread(f"load-{loader.plan.name}", loader.load)
-            self._loading[id(loader)].start()
+            self._loading[id(owner)] = self._supervisor.thread(name, work)
+            self._loading[id(owner)].start()
 
     def _end_loads(self) -> None:
         for thread in self._loading.values():

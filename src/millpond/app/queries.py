@@ -231,4 +231,5 @@ class Queries:
 
     def _input(self, tx: Transaction, name: str) -> TableInput:
         table = tx.table(name)
-        return TableInput(table, ways_on_driver(None, table.schema.key, self._store.table(name).spec.indexes))
+        spec = self._store.table(name).spec
+        return TableInput(table, ways_on_driver(None, table.schema.key, spec.indexes), spec.is_volatile)

@@ -107,7 +107,7 @@ class Running:
         store.followers = lambda name: [view.name for view in self.context.views_of({name})]
         self.views = Views(self.spark, self.context.exchange, "mp_app")
         self._one_shots = OneShots(self.context, self.views, self._answer)
-        self.start = Start(self.context, self._one_shots, self.views, replan)
+        self.start = Start(self.context, self._one_shots, self.views, replan, self.own_views)
         self.flows, self.loaders = self.start.flows, self.start.loaders
         self._output = output or sys.stdout
         self._poller: Poller | None = None
@@ -259,7 +259,7 @@ class Running:
         if self.flows:
             self.start_spark()
         remember(self.context.store, self.progress(), [flow.commits.use for flow in self.flows])
-        self._poller = Poller(self.flows, self.loaders, self.context.supervisor)
+        self._poller = Poller(self.flows, self.loaders, self.start.shared, self.context.supervisor)
         for flow in self.start.started():
             flow.start()
         self._poller.start()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Mapping
 from millpond.app.one_shots import OneShots
 from millpond.app.planning import discover_local, recall, remember
 from millpond.app.prepare_tables import Preparation, is_held
+from millpond.app.shared_views import SharedViews
 from millpond.contracts.source import Found, Mode
 from millpond.engine.capture import CapturedLoader, capture_loaders, is_captured
 from millpond.engine.context import Context
@@ -36,7 +37,9 @@ class Start:
     """Loads tables, runs one-shot statements and lets flows catch up one after another. What depends on a missing
     source is started in a later round. Used by one thread at a time."""
 
-    def __init__(self, context: Context, one_shots: OneShots, views: Views, replan: Replan) -> None:
+    def __init__(
+        self, context: Context, one_shots: OneShots, views: Views, replan: Replan, own_views: Callable[[], Views]
+    ) -> None:
         self.flows = [Flow(flow, context) for flow in context.plan.flows]
         self.loaders = _loaders(context)
         self.readiness = Readiness(context, self._comes_again)
@@ -44,6 +47,7 @@ class Start:
         self._one_shots = one_shots
         self._views = views
         self.replan = replan
+        self.shared = SharedViews(context, own_views)
         # The discovered columns of sources on the network, by their ids.
         self.found: dict[str, Found] = {}
         self._looked = 0.0
@@ -61,6 +65,8 @@ class Start:
                 loader.load()
         self._begun = True
         self.fill_views()
+        if self.shared.is_due:
+            self.shared.refresh()
         self._emit_initial_changes()
         self._run_shots(late=False)
 

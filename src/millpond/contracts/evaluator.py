@@ -61,7 +61,7 @@ class Limits:
 @dataclass(frozen=True)
 class TableInput:
     """A table that a query reads. `ways` are the columns by which rows may be looked up, the key first; none if it is
-    read completely. `changed`: it holds changes of the open transaction, which its version does not reflect."""
+    read completely. `changed`: its version does not reflect all changes, such as those of the open transaction."""
 
     table: ReadTable
     ways: tuple[tuple[str, ...], ...] = ()

@@ -69,6 +69,11 @@ class TableSpec:
     hidden: bool = False
     recovered: bool = field(default=False, compare=False)
 
+    @property
+    def is_volatile(self) -> bool:
+        """Whether its rows may differ although its version is the same: others write to it, or rows expire."""
+        return bool(self.values.get("shared")) or self.values.get("ttl") is not None
+
 
 @dataclass(frozen=True)
 class Stats:

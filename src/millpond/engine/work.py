@@ -161,8 +161,9 @@ class Work:
     def _table_input(self, name: str) -> TableInput:
         access = next((a for a in self.reads if a.table.lower() == name), None)
         table = self.table(name)
-        ways = ways_on_driver(access, table.schema.key, self.context.store.table(name).spec.indexes)
-        return TableInput(table, ways, name in self.changed)
+        spec = self.context.store.table(name).spec
+        ways = ways_on_driver(access, table.schema.key, spec.indexes)
+        return TableInput(table, ways, name in self.changed or spec.is_volatile)
 
     def _present(self, query: exp.Query) -> exp.Query:
         """The query without missing tables."""

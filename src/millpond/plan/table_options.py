@@ -65,6 +65,9 @@ def check_options(spec: TableSpec, entries: Sequence[OptionEntry], findings: Fin
             findings.error("MP305", message, entry.place, "Add the memory limit: 'max_memory' = '512MB'.")
         elif entry.name in READ_THROUGH:
             _check_cache(spec, entry, findings)
+        elif entry.name == "poll.interval" and not spec.values.get("shared"):
+            message = f"Option 'poll.interval' of table '{spec.name}' is for a table that others write to."
+            findings.error("MP303", message, entry.place, "Add 'shared' = 'true', or remove it.")
 
 
 def check_backend(spec: TableSpec, entries: Sequence[OptionEntry], place: Place, findings: Findings) -> None:
@@ -85,11 +88,25 @@ def check_backend(spec: TableSpec, entries: Sequence[OptionEntry], place: Place,
         findings.error("MP302", wrong, given.value_place, f"Such as {example}" if example else "")
 
 
+def check_shared(spec: TableSpec, entries: Sequence[OptionEntry], findings: Findings, *, is_declared: bool) -> None:
+    """MP303 for a table that others write to although its rows are those of a query."""
+    given = next((entry for entry in entries if entry.name == "shared"), None)
+    if given is not None and spec.values.get("shared") and not is_declared:
+        message = f"The rows of '{spec.name}' are those of its query: others cannot write to it."
+        findings.error("MP303", message, given.place, "Remove 'shared', or declare the columns of the table.")
+    elif given is not None and spec.values.get("shared") and not spec.schema.key:
+        message = f"'shared' requires a PRIMARY KEY, which '{spec.name}' does not have."
+        findings.error("MP303", message, given.place, "Declare a PRIMARY KEY, or remove the option.")
+
+
 def _check_cache(spec: TableSpec, entry: OptionEntry, findings: Findings) -> None:
     if spec.backend == "cache":
         message = f"'{entry.name}' is for a cache in front of a table, but '{spec.name}' is a cache itself."
         hint = f"Write '{entry.name.removeprefix('cache.')}', the table's own option."
         findings.error("MP303", message, entry.place, hint)
+    elif spec.values.get("shared"):
+        message = f"'{entry.name}' keeps rows of '{spec.name}' in this process, but every read of a shared table asks "
+        findings.error("MP303", f"{message}the server.", entry.place, "Remove one of them.")
     elif spec.schema.columns and not spec.schema.key:
         message = f"'{entry.name}' requires a PRIMARY KEY, which '{spec.name}' does not have."
         findings.error("MP303", message, entry.place, "Declare a PRIMARY KEY, or remove the option.")

@@ -29,7 +29,7 @@ from millpond.plan.pushdown import wanted_by
 from millpond.plan.source_catalog import short_hash
 from millpond.plan.statement_relations import StatementRelations, texts_of_views, written_in
 from millpond.plan.table_access import Ways, choose_access, without_hints
-from millpond.plan.table_options import READ_THROUGH, bind_checks, check_backend, check_options
+from millpond.plan.table_options import READ_THROUGH, bind_checks, check_backend, check_options, check_shared
 from millpond.plan.view_refresh import plan_refresh
 from millpond.plan.with_clauses import JDBC, Clauses, backend_of_url, read_clauses
 from millpond.redact import without_logins
@@ -101,6 +101,7 @@ def _plan(
     spec = TableSpec(statement.name.text, schema, backend, values, indexes, null_keys)
     check_options(spec, clauses.table, context.findings)
     check_backend(spec, clauses.table, statement.name.place, context.findings)
+    check_shared(spec, clauses.table, context.findings, is_declared=kind is TableKind.DECLARED)
     return TablePlan(
         statement.name.text,
         kind,

@@ -114,7 +114,8 @@ class MysqlTable(SqlTable):
     # The life of the table
 
     def open(self, *, known: bool) -> tuple[Mark, int]:
-        self._lock_out()
+        if not self.is_shared:
+            self._lock_out()
         flow = "flow VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY"
         stamp = "committed_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP"
         self._read(f"CREATE TABLE IF NOT EXISTS {COMMITS} ({flow}, mark TEXT NOT NULL, {stamp})")
@@ -126,7 +127,7 @@ class MysqlTable(SqlTable):
         if self.is_left_behind(held, there=there, known=known):
             self._read(f"DROP TABLE {self._table}")
             there = False
-        self.is_made = held.made if known else not there
+        self.is_made = (held.made if known else not there) and not self.is_shared
         if not there:
             self._create()
         elif not known:

@@ -101,7 +101,8 @@ class PostgresTable(SqlTable):
     # The life of the table
 
     def open(self, *, known: bool) -> tuple[Mark, int]:
-        self._lock_out()
+        if not self.is_shared:
+            self._lock_out()
         with self._connected() as connection:
             connection.execute("SELECT pg_advisory_lock(hashtext('millpond_commits'))")
             try:
@@ -121,7 +122,7 @@ class PostgresTable(SqlTable):
         if self.is_left_behind(held, there=there, known=known):
             connection.execute(f"DROP TABLE {self._table}")
             there = False
-        self.is_made = held.made if known else not there
+        self.is_made = (held.made if known else not there) and not self.is_shared
         if not there:
             self._create(connection)
         elif not known:

@@ -17,15 +17,23 @@ from millpond.databases.address import address_of, completed
 from millpond.databases.options import CONNECTION
 from millpond.databases.pool import Pool
 from millpond.errors import MillpondError, StateError, TableError
-from millpond.options import TEXT, Option
+from millpond.options import BOOLEAN, INTERVAL, TEXT, Option
 from millpond.registry import SCHEME_ALIASES
 from millpond.tables.remote.reader import stored_schema
 from millpond.uris import parse_uri
 
 COMMITS = "millpond_commits"
+# Of a table that others write too; what reads it again is in the app.
+SHARED = (
+    Option("shared", BOOLEAN, "false", "Whether others write to the table too: then every read asks the server."),
+    Option(
+        "poll.interval", INTERVAL, "30s", "How often views over a shared table are refreshed; never: at each start."
+    ),
+)
 # The options of a table in a database beside its URL.
 PLACE = (
     Option("table", TEXT, None, "The table in the database; by default the name of this table.", defines=True),
+    *SHARED,
     *(o for o in CONNECTION if o.name not in ("host", "port", "database") and not o.name.startswith("retry.")),
 )
 
@@ -48,8 +56,6 @@ def held_in(rows: Sequence[tuple[Any, ...]]) -> Held:
 class SqlTable:
     """One table of a database; a subclass has the statements of its kind."""
 
-    is_exact = True
-
     def __init__(self, spec: TableSpec, owner: str, scheme: str, port: int, quoted: Callable[[str], str]) -> None:
         given = {name: value for name, value in spec.values.items() if value is not None}
         self._spec, self._owner, self._quoted = spec, owner, quoted
@@ -65,6 +71,9 @@ class SqlTable:
         self._fence: Any = None
         self._fence_lock = threading.Lock()
         self.is_made = True
+        self.is_shared = bool(spec.values.get("shared"))
+        # Others may add rows at any moment.
+        self.is_exact = not self.is_shared
 
     def _read(self, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of a statement, in a transaction of its own."""
@@ -89,8 +98,8 @@ class SqlTable:
 
     @property
     def flow(self) -> str:
-        """The name of the table in millpond_commits."""
-        return f"table {self._table}"
+        """The name of the table in millpond_commits; of a shared one, each app has its own."""
+        return f"shared {self._table} {self._owner}" if self.is_shared else f"table {self._table}"
 
     def mark_text(self, mark: Mark) -> str:
         return json.dumps({"owner": self._owner, "version": mark.number, "row": mark.next_row, "made": self.is_made})
@@ -109,7 +118,7 @@ class SqlTable:
             raise StateError("MP804", message, hint="Restore it, or use another state directory.")
         if known and held.owner != self._owner:
             raise self.taken_over()
-        return there and not known and held.owner == self._owner and held.made
+        return there and not known and held.owner == self._owner and held.made and not self.is_shared
 
     def require_next(self, held: Held, mark: Mark) -> None:
         """MP801 if a change is not the one after the stored mark."""
@@ -164,8 +173,9 @@ class SqlTable:
 
     def notes(self, server: str) -> tuple[str, ...]:
         """For `explain`: where the rows are, who evaluates conditions, and what others see."""
+        others = "; others write to it too, and every read asks the server" if self.is_shared else ""
         return (
-            f"rows in table {self._name} of {self.address.shown}; each commit is one transaction there",
+            f"rows in table {self._name} of {self.address.shown}; each commit is one transaction there{others}",
             f"keys, and whole numbers and texts in conditions, are compared by {server}; the rest is evaluated here",
         )
 
