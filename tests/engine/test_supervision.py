@@ -110,7 +110,8 @@ def test_what_goes_wrong_in_one_flow_is_not_the_end_of_the_others() -> None:
     sound = SimpleNamespace(watch=lambda: None, goes_on=False, rest=lambda: None, reader=None)
     sound.retry = lambda: polled.set() if failed else None
     ended = Ended()
-    poller = Poller([broken, sound], [], Supervisor(ended))  # type: ignore[list-item]
+    shared = SimpleNamespace(is_due=False)
+    poller = Poller([broken, sound], [], shared, Supervisor(ended))  # type: ignore[list-item, arg-type]
     poller.start()
     assert polled.wait(PATIENCE_S)
     poller.stop()
