@@ -277,6 +277,29 @@ def test_a_login_in_the_uri_is_sent_as_basic(server: WebServer, once: Start) -> 
     assert server.asked[-1].headers["authorization"] == "Basic YW5uOnB3"
 
 
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_requests_go_through_a_proxy(server: WebServer, once: Start, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """A proxy is asked for the whole address, and the host of the URI need not be known here."""
+    server.answers["http://api.example.invalid/rows"] = rows(A)
+    login = server.origin.replace("//", "//ann:s3cr3t@")
+    if how == "environment":
+        monkeypatch.setenv("http_proxy", login)
+    with_ = f" WITH ('http.proxy' = '{login}')" if how == "option" else ""
+    app = once(f"CREATE TABLE t AS SELECT k, v FROM 'http://api.example.invalid/rows'{with_};")
+    assert content(app) == [(1, "a")]
+    assert server.asked[-1].headers["proxy-authorization"] == "Basic YW5uOnMzY3IzdA=="
+    assert server.asked[-1].headers["host"] == "api.example.invalid"
+
+
+def test_a_proxy_that_is_away_is_reported_without_its_password(once: Start) -> None:
+    proxy = "http://ann:s3cr3t@127.0.0.1:1"
+    error = failure(
+        once, f"CREATE TABLE t AS SELECT * FROM 'http://api.example.invalid/r' WITH ('http.proxy' = '{proxy}');"
+    )
+    assert error.code == "MP506"
+    assert "s3cr3t" not in str(error)
+
+
 def paged(server: WebServer) -> None:
     def answer(asked: Asked) -> Says:
         page = int(asked.path.partition("page=")[2] or 1)

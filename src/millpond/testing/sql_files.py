@@ -10,12 +10,15 @@ Blocks are processed in order, in a folder of the section's own:
   SELECTs of the last run: a header and one line per row, in any order unless the query has ORDER BY; an empty field is
   NULL, `""` is the empty string.
 - `says` has texts that the last run must have printed, one per line.
+- `database url="${DATABASE}"` runs statements in a server of PostgreSQL, those of the block or of `file=schema.sql`;
+  variables are those of the environment.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -32,7 +35,9 @@ from pyarrow import parquet
 from millpond.app.app import App
 from millpond.errors import MillpondError
 from millpond.expressions.frames import statement_clock
+from millpond.redact import redact
 from millpond.rendering import csv_lines
+from millpond.sql.split import split_statements
 from millpond.testing.documents import Block, Section
 
 if TYPE_CHECKING:
@@ -41,6 +46,7 @@ if TYPE_CHECKING:
 APP = "app.sql"
 STATE = "state"
 PROCESS_TIMEOUT_S = 300
+CONNECT_S = 10
 _NEEDS_QUOTES = re.compile(r'[",\r\n]')
 
 
@@ -180,6 +186,8 @@ def failures(section: Section, folder: Path, driver: Driver) -> Iterator[Failure
             _write(folder / block.title, block.body)
         elif block.language == "copy":
             yield from _copy(block, section.file.parent, folder)
+        elif block.language == "database":
+            yield from _execute(block, _app_text(block, section))
         elif block.language in ("sql", "run"):
             conditions = _conditions(block, conditions)
             if block.language == "sql":
@@ -229,6 +237,23 @@ def _copy(block: Block, base: Path, folder: Path) -> Iterator[Failure]:
             yield Failure(block, f"there is no file {pattern}")
         for file in found:
             shutil.copy(file, folder / file.name)
+
+
+def _execute(block: Block, statements: str) -> Iterator[Failure]:
+    """Run statements in a server; those between BEGIN and COMMIT are one transaction."""
+    import psycopg
+
+    url = os.path.expandvars(block.attributes.get("url", ""))
+    if not url.startswith(("postgresql://", "postgres://")) or "$" in url:
+        written = block.attributes.get("url", "")
+        yield Failure(block, f'url="{written}" is not an address such as postgresql://user:password@host/database')
+        return
+    try:
+        with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_S) as connection:
+            for portion in split_statements(f"{statements};")[0]:
+                connection.execute(portion.text.encode())
+    except psycopg.Error as error:
+        yield Failure(block, redact(f"the server rejects it: {error}".strip()))
 
 
 def _from_above(base: Path, pattern: str) -> Iterator[Path]:

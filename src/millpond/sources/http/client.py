@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, BinaryIO
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import urllib3
@@ -300,7 +300,13 @@ def _pool(spec: SourceSpec, url: str) -> urllib3.PoolManager:
     given: dict[str, Any] = {"num_pools": 2, "maxsize": 1}
     if spec.values["http.ca"]:
         given["ca_certs"] = str(spec.base / spec.values["http.ca"])
-    return urllib3.ProxyManager(proxy, **given) if proxy else urllib3.PoolManager(**given)
+    if not proxy:
+        return urllib3.PoolManager(**given)
+    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if parts.username is not None:
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        given["proxy_headers"] = urllib3.make_headers(proxy_basic_auth=login)
+    return urllib3.ProxyManager(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", **given)
 
 
 def _reason(error: BaseException) -> str:
