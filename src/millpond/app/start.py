@@ -10,6 +10,7 @@ from millpond.app.one_shots import OneShots
 from millpond.app.planning import discover_local, recall, remember
 from millpond.app.prepare_tables import Preparation, is_held
 from millpond.app.shared_views import SharedViews
+from millpond.contracts.change_stream import stream_columns, streams_changes
 from millpond.contracts.source import Found, Mode
 from millpond.engine.capture import CapturedLoader, capture_loaders, is_captured
 from millpond.engine.context import Context
@@ -156,6 +157,8 @@ class Start:
             for loader in self.loaders:
                 if loader.source.id == source.id and found.error is not None:
                     loader.cannot_be_read(found.error)
+            if source.mode is Mode.APPEND and streams_changes(plugin, source.spec.values):
+                found = stream_columns(found, source.spec.values)
             found = known if known is not None and found.columns is None else found
         else:
             # The columns of existing files are discovered again by the planner, so there is nothing to store here.
@@ -211,6 +214,8 @@ class Start:
         if isinstance(reader, FeedReader) and find("source", flow.source.type).is_handed:
             reader.know(flow.source.spec)
             flow.handed = reader
+        else:
+            before.release()
         return flow
 
     def begin_again(self, flow: Flow) -> Flow:
@@ -226,6 +231,9 @@ class Start:
         self.readiness = Readiness(self._context, self._comes_again)
         flows = {flow.plan.id: flow for flow in self.flows}
         loaders = {loader.plan.name.lower(): loader for loader in self.loaders}
+        for id_, flow in flows.items():
+            if id_ not in {found.id for found in plan.flows}:
+                flow.release()
         self.flows[:] = [self._in_place_of(flows.get(found.id), found) for found in plan.flows]
         for place, made in enumerate(found := _loaders(self._context)):
             before = loaders.get(made.plan.name.lower())

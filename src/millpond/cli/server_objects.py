@@ -9,9 +9,10 @@ from millpond.cli.check import plan_of
 from millpond.cli.command import Arguments
 from millpond.cli.health import OK, WARN, Finding
 from millpond.contracts.changes import Capture
-from millpond.contracts.source import SourceSpec
+from millpond.contracts.source import Mode, SourceSpec
 from millpond.engine.state_directory import identity_of, state_of
 from millpond.errors import InputError
+from millpond.plan.model import SourcePlan
 from millpond.registry import find
 
 
@@ -24,16 +25,26 @@ def server_objects(arguments: Arguments) -> Iterator[Finding]:
     groups: dict[str, dict[str, SourceSpec]] = {}
     for source in plan.sources:
         plugin = find("source", source.type)
-        if plugin.left_behind is not None and plugin.captures(source.spec.values):
+        if source.mode is not Mode.APPEND and _is_captured(source):
             key = f"{source.type}:{plugin.capture_group(source.spec)}"
             groups.setdefault(key, {})[source.id] = source.spec
-    found = False
-    for key, tables in groups.items():
-        left_behind = find("source", key.partition(":")[0]).left_behind
+    owner, found = f"{plan.name}-{id_}", False
+    captures = [(key.partition(":")[0], Capture(owner, tables)) for key, tables in groups.items()]
+    for flow in plan.flows:
+        source = plan.source(flow.source)
+        if _is_captured(source):
+            captures.append((source.type, Capture(f"{owner}-{flow.id}", {source.id: source.spec})))
+    for type_, capture in captures:
+        left_behind = find("source", type_).left_behind
         assert left_behind is not None
-        for line in left_behind(Capture(f"{plan.name}-{id_}", tables), arguments.drop_slots):
+        for line in left_behind(capture, arguments.drop_slots):
             found = True
             command = "" if arguments.drop_slots else f"millpond doctor {arguments.file} --drop-slots"
             yield Finding("server", OK if arguments.drop_slots else WARN, line, command)
     if not found:
         yield Finding("server", OK, "The app has made no replication slot or publication.")
+
+
+def _is_captured(source: SourcePlan) -> bool:
+    plugin = find("source", source.type)
+    return plugin.left_behind is not None and plugin.captures(source.spec.values)

@@ -37,10 +37,12 @@ class Operation(IntEnum):
 @dataclass(frozen=True)
 class Capture:
     """What is captured from one server: `tables` by the names under which their changes arrive, each with its URI,
-    options and columns. `owner` names the app and its state directory, for objects that are created on the server."""
+    options and columns. `owner` names the app and its state directory, for objects that are created on the server.
+    `keyed`: changes are applied to a table, which needs a key; otherwise they are events."""
 
     owner: str
     tables: Mapping[str, SourceSpec]
+    keyed: bool = True
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Changes:
     an int8 for each row. `before` is a struct of columns as they were, at least of the key, for updates that changed
     the key and wherever the server sends the row as it was; NULL for the others. `kept` has, for a column whose value
     the server does not send where it has not changed, true where that is so. `times` (when each was committed) and
-    `offsets` (whole numbers that grow) are for streams."""
+    `offsets` (where its transaction is in the server's log, as a number that grows) are for streams."""
 
     table: str
     rows: pa.RecordBatch

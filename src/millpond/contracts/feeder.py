@@ -34,7 +34,8 @@ class Polled:
 
     `records`: their number, if a row contains several. `raw`: some of them can be read only by Spark. `small`: there
     are so few that `RowForm.together` gets them with their neighbours. `cut(n)` divides them after the n-th row, each
-    part with its position; without it they are all in one batch."""
+    part with its position; without it they are all in one batch. `continues`: the next part must be in the same batch;
+    only the last of them has a position."""
 
     rows: pa.RecordBatch
     position: Position = None
@@ -43,6 +44,7 @@ class Polled:
     small: bool = False
     bytes: int = 0
     cut: Callable[[int], tuple[Polled, Polled]] | None = None
+    continues: bool = False
 
     @property
     def count(self) -> int:
@@ -154,6 +156,12 @@ class Feeder(RowForm):
     def problems(self) -> list[Problem]:
         """Warnings since the last call; called after `poll`, from its thread."""
         return []
+
+    def stop(self) -> None:
+        """Called when the flow stops, from any thread: a poll that is under way should end soon."""
+
+    def close(self) -> None:
+        """Called after the last poll."""
 
 
 @dataclass(frozen=True)

@@ -87,3 +87,6 @@ class NativeStream:
     def problems(self) -> list[Problem]:
         """Warnings since the last call; called after `poll`, from its thread."""
         return []
+
+    def close(self) -> None:
+        """Called when the flow stops."""

@@ -122,8 +122,10 @@ WRITING = (
     Option("batch.size", POSITIVE, "50000", "The most rows that are sent at a time."),
 )
 
-# Options that determine when and how fast rows are read, not which.
+# Options that determine when and how fast rows are read, and what happens if they cannot be, not which.
 PACE = (
+    "cdc.lost",
+    "cdc.fallback",
     "ssl.*",
     "connect.*",
     "socket.timeout",

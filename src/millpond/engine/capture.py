@@ -24,9 +24,9 @@ from millpond.contracts.feeder import Content, Position
 from millpond.contracts.source import Progress, SourcePlugin, SourceStatus
 from millpond.engine.availability import UNREACHABLE, SourceOpening
 from millpond.engine.change_rows import ChangedTable
-from millpond.engine.change_spool import ChangeSpool
 from millpond.engine.context import Context
 from millpond.engine.dead_letters import NAME as DEAD_LETTERS
+from millpond.engine.feeds.change_spool import ChangeSpool
 from millpond.engine.ledger import CAPTURE, LOAD
 from millpond.engine.load import Loaded, Loader
 from millpond.engine.progress import FAILED, LOADING, READY, RETRYING, STALE, LoadProgress
@@ -181,8 +181,9 @@ class CaptureGroup:
 
     def _opened(self) -> ChangeSource:
         assert self._plugin.open_changes is not None
-        owner = f"{self._context.plan.name}-{self._context.state.id}"
-        return self._plugin.open_changes(Capture(owner, {m.source.id: m.source.spec for m in self.members}))
+        return self._plugin.open_changes(
+            Capture(self._context.owner, {m.source.id: m.source.spec for m in self.members})
+        )
 
     def _all_become(self, state: str, error: MillpondError | None) -> None:
         for member in self.members:

@@ -15,10 +15,10 @@ from millpond.contracts.changes import Changes, Operation
 from millpond.contracts.source import BAD, RAW
 from millpond.contracts.table import WriteTable
 from millpond.engine.dead_letters import Letters
+from millpond.engine.feeds.change_events import fitted
 from millpond.engine.feeds.records import Shape
 from millpond.engine.row_sets import conform
 from millpond.engine.work import Work
-from millpond.errors import SourceError
 from millpond.plan.model import SourcePlan, TablePlan
 from millpond.plan.plain_queries import plain_columns
 from millpond.tables.hashing import equal_rows
@@ -110,7 +110,8 @@ class ChangedTable:
 
     def _projected(self, rows: pa.Table) -> pa.Table:
         """Rows of the server's table in the columns of ours; columns that the server no longer has are NULL."""
-        records = self._shape.arrow(_fitted(rows, self._source))
+        assert self._source.columns is not None
+        records = self._shape.arrow(fitted(rows, self._source.columns, self._source.spec.shown))
         return conform(records.select(list(self._columns.values())), self._table.schema)
 
     def _keys(self, rows: pa.Table) -> list[pa.Array]:
@@ -195,21 +196,3 @@ def _segments(part: _Part, key: Sequence[str]) -> Iterator[_Part]:
             start, seen = row, set()
         seen |= own
     yield part.slice(start, count)
-
-
-def _fitted(rows: pa.Table, source: SourcePlan) -> pa.Table:
-    """Rows with the source's columns, in their types."""
-    assert source.columns is not None
-    found = {}
-    for column in source.columns:
-        if column.name not in rows.column_names:
-            found[column.name] = pa.nulls(rows.num_rows, column.type)
-            continue
-        values = rows[column.name]
-        try:
-            found[column.name] = values if values.type == column.type else values.cast(column.type)
-        except pa.ArrowInvalid as error:
-            message = f"Column '{column.name}' of '{source.spec.shown}' has another type now: {error}"
-            hint = "Start the app again: it then takes the column as it is."
-            raise SourceError("MP503", message, hint=hint) from error
-    return pa.table(found)

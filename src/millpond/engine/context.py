@@ -85,6 +85,11 @@ class Context:
     # Warnings while running; any thread appends to it, `progress` reads it.
     notices: list[Problem] = field(default_factory=list)
 
+    @property
+    def owner(self) -> str:
+        """The app and its state directory, as the owner of what is created on servers."""
+        return f"{self.plan.name}-{self.state.id}"
+
     @cached_property
     def limits(self) -> Limits:
         """The sizes up to which the driver evaluates batches."""

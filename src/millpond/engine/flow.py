@@ -146,7 +146,8 @@ class Flow:
             return before
         self._context.state.share(self._folder / SOURCE, SHARED)
         local = self._context.limits.is_local
-        return open_reader(self.source.spec, self.source.type, self._folder / SOURCE, local=local)
+        owner = f"{self._context.owner}-{self.plan.id}"
+        return open_reader(self.source.spec, self.source.type, self._folder / SOURCE, local=local, owner=owner)
 
     @contextmanager
     def between_batches(self) -> Iterator[None]:
@@ -327,7 +328,13 @@ class Flow:
         self._stop_driver()
         if self.state in (RUNNING, WAITING, RETRYING):
             self.state = STOPPED
+        self.release()
         self.statements.report_skipped()
+
+    def release(self) -> None:
+        """Close the source; called when the flow has stopped or another one takes its place."""
+        if self.reader is not None:
+            self.reader.close()
 
     def _on_feed_file(self, batch_id: int, file: Path) -> None:
         """Run a batch of a feed; Spark reads it only if something of it must be evaluated there."""

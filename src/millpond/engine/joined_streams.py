@@ -225,6 +225,9 @@ class JoinReader:
     def problems(self) -> list[Problem]:
         return self._dropped.look()
 
+    def close(self) -> None:
+        """Nothing to do: the flows of its streams close their sources."""
+
 
 # Ledger key prefix, followed by a side of a join: the newest time that it passed to the join, in microseconds.
 NEWEST = "newest:"

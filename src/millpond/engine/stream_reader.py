@@ -61,11 +61,14 @@ class StreamReader(Protocol):
 
     def problems(self) -> list[Problem]: ...
 
+    def close(self) -> None: ...
 
-def open_reader(spec: SourceSpec, scheme: str, folder: Path, *, local: bool = True) -> StreamReader:
+
+def open_reader(spec: SourceSpec, scheme: str, folder: Path, *, local: bool = True, owner: str = "") -> StreamReader:
     """The reader of a source; `folder` is the flow's own, for what must be remembered; `local`: Spark runs within the
-    driver. Raises SourceError MP501 if the source does not exist, MP506 if it cannot be reached."""
+    driver; `owner` names what is created on a server for it. Raises SourceError MP501 if the source does not exist,
+    MP506 if it cannot be reached."""
     plugin = find("source", scheme)
     if plugin.open_native is not None:
         return plugin.open_native(spec, folder)
-    return FeedReader(spec, plugin, folder, small=local)
+    return FeedReader(spec, plugin, folder, small=local, owner=owner)

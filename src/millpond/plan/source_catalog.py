@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond import registry
+from millpond.contracts.change_stream import stream_hidden, streams_changes
 from millpond.contracts.source import DELETED, IDENTITY, ORDER_MAJOR, ORDER_MINOR, Found, Mode, SourcePlugin, SourceSpec
 from millpond.errors import MillpondError, Place, did_you_mean
 from millpond.options import Option, complete, find_option, useless
@@ -185,6 +186,9 @@ class Sources:
     ) -> Opened:
         mode = plugin.table_mode if request.as_table else plugin.stream_mode
         assert mode is not None, "the caller requests only modes that the plug-in has"
+        is_changes = not request.as_table and streams_changes(plugin, values)
+        mode = Mode.APPEND if is_changes else mode
+        self._report_unfit_capture(plugin, request, is_changes=is_changes)
         declared = request.columns is not None
         spec = SourceSpec(id_, uri, values, request.columns, self._surroundings.base, declared)
         sound = self._validate(plugin, spec, request.place)
@@ -196,12 +200,21 @@ class Sources:
             mode,
             replace(spec, columns=columns),
             columns,
-            plugin.hidden,
+            stream_hidden(plugin, values, columns) if is_changes else plugin.hidden,
             declared,
             request.place,
         )
         # A source that is not supported yet gets no other findings.
         return Opened(plan, plugin, unseen if plugin.runnable else "")
+
+    def _report_unfit_capture(self, plugin: SourcePlugin, request: SourceRequest, *, is_changes: bool) -> None:
+        """Options of captured changes that have no effect, because they are a table or a stream."""
+        if plugin.open_changes is None:
+            return
+        unfit, hint = ("cdc.fallback", "It is for tables.") if is_changes else ("cdc.format", "It is for streams.")
+        for entry in request.entries:
+            if entry.name == unfit:
+                self._findings.error("MP303", f"Option '{unfit}' has no effect here.", entry.place, hint)
 
     def _validate(self, plugin: SourcePlugin, spec: SourceSpec, place: Place) -> bool:
         """Whether the source is valid, so that its columns may be discovered; errors are findings."""

@@ -40,13 +40,15 @@ def _sourced(statement: CreateStream, clauses: Clauses, context: Context) -> Rel
     plugin = find_source(uri, request.place, context.findings) if uri else None
     if plugin is None:
         return replace(broken(name, RelationKind.STREAM), columns=request.columns)
-    if plugin.stream_mode is not Mode.APPEND:
-        hint = f"Write CREATE TABLE {name} AS SELECT * FROM {redact(request.uri)};"
-        context.findings.error("MP215", f"{redact(request.uri)} is a table, not a stream.", request.place, hint)
-        return broken(name)
     opened = context.sources.open(request)
     if opened is None:
         return replace(broken(name, RelationKind.STREAM), columns=request.columns)
+    if opened.plan.mode is not Mode.APPEND:
+        hint = f"Write CREATE TABLE {name} AS SELECT * FROM {redact(request.uri)};"
+        if plugin.open_changes is not None:
+            hint += " Its changes are a stream WITH ('cdc' = 'true')."
+        context.findings.error("MP215", f"{redact(request.uri)} is a table, not a stream.", request.place, hint)
+        return broken(name)
     context.flow_options[opened.plan.id] = {**context.flow_options.get(opened.plan.id, {}), **clauses.statement}
     relation = replace(stream_of(opened, name), watermark=statement.watermark)
     if statement.watermark is not None:

@@ -95,9 +95,10 @@ class RelationRows:
     rows: list[list[Value]] = field(default_factory=list)
     before: list[list[Value] | None] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
 
-    def add(self, message: memoryview, committed_us: int) -> None:
-        """An insert, update or delete."""
+    def add(self, message: memoryview, committed_us: int, lsn: int) -> None:
+        """An insert, update or delete of a transaction."""
         kind, at, old = message[0], 5, None
         if kind == ord("I"):
             new, _ = _tuple(message, at + 1)
@@ -114,8 +115,9 @@ class RelationRows:
         self.rows.append(new)
         self.before.append(old)
         self.times.append(committed_us)
+        self.offsets.append(lsn)
 
-    def changes(self, table: str, zone: str, first_offset: int) -> Changes:
+    def changes(self, table: str, zone: str) -> Changes:
         """What was decoded, in the columns of the server's table."""
         reasons: Reasons = {}
         columns = self._columns(self.rows, zone, reasons)
@@ -133,7 +135,7 @@ class RelationRows:
             self._before(zone),
             dict(self._kept()),
             pa.array(self.times, pa.int64()).cast(TIMESTAMP),
-            pa.array(range(first_offset, first_offset + len(self.rows)), pa.int64()),
+            pa.array(self.offsets, pa.int64()),
         )
 
     def _names_key(self, why: str, key: set[str]) -> bool:
@@ -175,13 +177,19 @@ class RelationRows:
                 yield name, pa.array(mask)
 
     def clear(self) -> None:
-        self.operations, self.rows, self.before, self.times = [], [], [], []
+        self.operations, self.rows, self.before, self.times, self.offsets = [], [], [], [], []
 
 
 def commit_end(message: memoryview) -> int:
     """Where the log goes on behind a transaction."""
     (end,) = _LONG(message, 10)
     return int(end)
+
+
+def commit_lsn(message: memoryview) -> int:
+    """Where the transaction that begins is committed in the log."""
+    (lsn,) = _LONG(message, 1)
+    return int(lsn)
 
 
 def committed_us(message: memoryview) -> int:

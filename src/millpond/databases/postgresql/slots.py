@@ -76,12 +76,18 @@ class Slots:
         found = self._rows(IDENTITY_QUERY, [_regclass(spec)])
         return found[0][2], found[0][3]
 
-    def require_identity(self, spec: SourceSpec, columns: Schema) -> None:
-        """MP514 unless the server sends enough of a changed row to find it here."""
+    def require_identity(self, spec: SourceSpec, columns: Schema, *, keyed: bool) -> None:
+        """MP514 unless the server sends enough of a changed row to find it here. Changes that are events need no key,
+        but the server rejects updates and deletes of a published table without an identity."""
         ((kind, identity, _, name, known),) = self._rows(IDENTITY_QUERY, [_regclass(spec)])
         if kind not in ("r", "p"):
             raise not_possible(f"Changes of '{spec.shown}' cannot be captured: it is not a table.", "Name a table.")
         full = f'ALTER TABLE "{name}" REPLICA IDENTITY FULL;'
+        if not keyed:
+            if identity == "n" or (identity != "f" and not known):
+                message = f"Changes of '{spec.shown}' cannot be captured: the table has no primary key."
+                raise not_possible(message, f"Run: {full}")
+            return
         if not columns.key:
             message = f"Changes of '{spec.shown}' cannot be captured: the table has no primary key."
             raise not_possible(message, f"Name its key WITH ('key' = ...), and run: {full}")

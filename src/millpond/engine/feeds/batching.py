@@ -41,11 +41,11 @@ class Batching:
         self._gathering, self._numbering = Gathering(feeder), Numbering(feeder, first)
         self._position: Position | None = None
         self._records = self._bytes = 0
-        self._is_raw = False
+        self._is_raw = self._continues = False
 
     def add(self, part: Polled) -> None:
         """Add a part; it is cut where the file is full."""
-        while self._records + part.count > self._rows_max:
+        while not self._continues and self._records + part.count > self._rows_max:
             room = self._rows_max - self._records
             if room and part.cut is not None:
                 first, part = part.cut(room)
@@ -54,6 +54,7 @@ class Batching:
                 break
             self._flush()
         self._write(part)
+        self._continues = part.continues
 
     def finish(self) -> None:
         """Publish the rest."""

@@ -16,9 +16,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from millpond.contracts.change_stream import stream_hidden, streams_changes
+from millpond.contracts.changes import NOT_POSSIBLE, POSITION_GONE
 from millpond.contracts.feeder import Feeder, Polled, Position
 from millpond.contracts.source import ORDER_MINOR, Found, Patience, SourcePlugin, SourceSpec, SourceStatus
 from millpond.engine.feeds.batching import Batching, Written
+from millpond.engine.feeds.change_feeder import ChangeFeeder
 from millpond.engine.feeds.feed import SUMS, Feed, is_marked, rows_of
 from millpond.engine.feeds.journal import Entry
 from millpond.engine.feeds.records import Shape, fed_schema
@@ -27,12 +30,13 @@ from millpond.errors import Problem, SourceError
 
 POSITION, NEXT = "position", "rows"
 # Other columns than the declared ones, an invalid login or configuration: another poll would not help.
-LASTING = ("MP503", "MP507", "MP508")
+LASTING = ("MP503", "MP507", "MP508", POSITION_GONE, NOT_POSSIBLE)
 UNREACHABLE = "MP506"
 
 
 class FeedReader:
-    """A StreamReader over a feeder. `small`: batches have at most as many rows as the driver evaluates."""
+    """A StreamReader over a feeder. `small`: batches have at most as many rows as the driver evaluates; `owner` names
+    what is created on a server for it."""
 
     def __init__(
         self,
@@ -42,10 +46,10 @@ class FeedReader:
         clock: Callable[[], float] = time.monotonic,
         *,
         small: bool = True,
+        owner: str = "",
     ) -> None:
-        assert plugin.open_feeder is not None
         self._spec, self._plugin, self._clock, self._small = spec, plugin, clock, small
-        self.feeder: Feeder = plugin.open_feeder(spec)
+        self.feeder: Feeder = _feeder(spec, plugin, owner)
         # Any thread may pass records to a feeder.
         self._lock = threading.RLock()
         self._feed = Feed(folder, self._summary)
@@ -101,7 +105,7 @@ class FeedReader:
         batching = self._batching(min(most, live) if live is not None and self._small else most)
         for part in self.feeder.poll(self._position, final=final):
             batching.add(part)
-            if self._feed.waiting() >= self.feeder.files_max:
+            if not part.continues and self._feed.waiting() >= self.feeder.files_max:
                 break
         batching.finish()
 
@@ -152,7 +156,7 @@ class FeedReader:
         return self._shape().spark(self.feeder.records(batch, raw=self._feed.any_marked()))
 
     def _shape(self) -> Shape:
-        return Shape.of(self._spec, self._plugin.hidden)
+        return Shape.of(self._spec, stream_hidden(self._plugin, self._spec.values, self._spec.columns))
 
     def on_driver(self, batch: DataFrame, files: Sequence[Path] | None) -> pa.Table | None:
         if files is None:
@@ -199,6 +203,12 @@ class FeedReader:
     def problems(self) -> list[Problem]:
         return self.feeder.problems()
 
+    def close(self) -> None:
+        """Called when the flow stops; nothing is polled after it."""
+        self.feeder.stop()
+        with self._lock:
+            self.feeder.close()
+
     def found(self) -> Found:
         """The columns of the records that were passed to it."""
         first = self._feed.first(fed_schema(self.feeder), self._spec.values.get("sample.rows") or 1000)
@@ -209,6 +219,13 @@ class FeedReader:
         with self._lock:
             self._spec = spec
             self.feeder.know(spec)
+
+
+def _feeder(spec: SourceSpec, plugin: SourcePlugin, owner: str) -> Feeder:
+    if streams_changes(plugin, spec.values):
+        return ChangeFeeder(spec, plugin, owner)
+    assert plugin.open_feeder is not None
+    return plugin.open_feeder(spec)
 
 
 def positions_of(entries: Sequence[Entry]) -> list[Position]:

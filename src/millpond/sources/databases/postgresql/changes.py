@@ -60,7 +60,7 @@ class PostgresChanges(ChangeSource):
             self._servers = {table: PostgresServer(spec, self._pool) for table, spec in self._tables.items()}
             self._names = {table: self._slots.captured_name(spec) for table, spec in self._tables.items()}
             for table, spec in self._tables.items():
-                self._slots.require_identity(spec, self._servers[table].columns())
+                self._slots.require_identity(spec, self._servers[table].columns(), keyed=capture.keyed)
             self._slots.publish(sorted(set(self._names.values())))
         except BaseException:
             self.close()
@@ -184,8 +184,7 @@ class PostgresFollowing(BatchedFollowing):
         super().__init__(stream.flushed)
         self._source, self._stream, self._zone = source, stream, zone
         self._relations: dict[int, RelationRows | None] = {}
-        self._committed_us = 0
-        self._offset = 0
+        self._committed_us = self._lsn = 0
 
     def receive(self, wait_s: float) -> bool:
         message = self._stream.next(wait_s)
@@ -199,10 +198,11 @@ class PostgresFollowing(BatchedFollowing):
         if kind in _ROW_KINDS:
             rows = self._relations[int.from_bytes(message[1:5], "big", signed=True)]
             if rows is not None:
-                rows.add(message, self._committed_us)
+                rows.add(message, self._committed_us, self._lsn)
                 self.added(1, len(message))
         elif kind == _BEGIN:
             self._in_transaction, self._committed_us = True, pgoutput.committed_us(message)
+            self._lsn = pgoutput.commit_lsn(message)
         elif kind == _COMMIT:
             self.ended(max(self._given, pgoutput.commit_end(message)))
         elif kind == _RELATION:
@@ -233,8 +233,7 @@ class PostgresFollowing(BatchedFollowing):
             if rows is None or not rows.rows:
                 continue
             for table in self._source.of_relation(rows.relation):
-                yield rows.changes(table, self._zone, self._offset)
-            self._offset += len(rows.rows)
+                yield rows.changes(table, self._zone)
             rows.clear()
 
     def quiet(self) -> Position | None:
