@@ -157,7 +157,7 @@ def test_a_table_without_a_key_needs_a_full_identity(database: Database, run: Ap
 def test_what_is_not_a_stream_is_rejected(tmp_path: Path, options: str, message: str) -> None:
     text = f"CREATE STREAM s FROM postgresql://db/shop?table=t{options}; CREATE TABLE t AS SELECT * FROM s;"
     with pytest.raises(mp.MillpondError, match=message):
-        mp.App(sql=text, state=tmp_path / "state").check()
+        mp.App(sql=text, state=tmp_path / "state")
 
 
 @pytest.mark.process
