@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ from millpond.expressions.coercion import (
     wider_number,
 )
 from millpond.expressions.failures import NotCompilable, RowError
-from millpond.expressions.frames import Datum, Frame, Node
+from millpond.expressions.frames import Datum, Frame, Node, run_strict
 from millpond.expressions.rules import Operands, Signature, same_number_rule, types_of
 from millpond.expressions.signatures import (
     Function,
@@ -168,8 +169,29 @@ def _tried(name: str) -> Function:
         return on_columns(_row_by_row(kernel.make(site), site.gives))
 
     words = {"+": "the sum", "-": "the difference", "*": "the product", "/": "the quotient", "%": "the remainder"}
-    tried = Kernel(make, first=kernel.first)
+    tried = Kernel(make) if not kernel.first else SpecialForm(_divided(make))
     return Function(operator.rule, operator.gives).by(tried, f"{words[name]}, NULL where it would fail")
+
+
+def _divided(make: Callable[[Site], Run]) -> Callable[[Sequence[Node], Site], Callable[[Frame], Datum]]:
+    """As in Spark, the dividend is evaluated only where the divisor is neither NULL nor 0."""
+
+    def form(nodes: Sequence[Node], site: Site) -> Callable[[Frame], Datum]:
+        function = make(site)
+        dividend, divisor = nodes
+        not_zero = replace(divisor, run=lambda frame: _null_for_zero(divisor.run(frame)), constant=None)
+
+        def run(frame: Frame) -> Datum:
+            right, left = run_strict([not_zero, dividend], frame)
+            return function(left, right)
+
+        return run
+
+    return form
+
+
+def _null_for_zero(value: Datum) -> Datum:
+    return pc.if_else(pc.equal(value, pa.scalar(0, value.type)), pa.scalar(None, value.type), value)
 
 
 def _row_by_row(run: Run, type_: pa.DataType) -> Callable[..., pa.Array]:
