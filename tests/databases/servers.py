@@ -237,6 +237,8 @@ class PostgreSQL(Server):
 
 class MariaDB(Server):
     name = "mysql"
+    # Settings that a test wants otherwise.
+    settings: dict[str, str] = {}
     programs = ("mariadb-install-db", "mariadbd", "openssl")
     users = ("mysql",)
 
@@ -275,6 +277,7 @@ class MariaDB(Server):
             "ssl-key": self.folder / "server.key",
             "skip-name-resolve": "1",
         }
+        settings |= self.settings
         return [mariadbd, "--no-defaults", *(f"--{name}={value}" for name, value in settings.items())]
 
     def is_up(self) -> bool:

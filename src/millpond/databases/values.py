@@ -9,12 +9,16 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from millpond.contracts.source import BAD, RAW
 from millpond.schema import TIMESTAMP, Column, Schema, type_name
 
 UNBOUNDED = pa.decimal128(38, 18)
+# Characters of a number that 76 digits can hold up to this scale: a sign, a point and 38 digits.
+TEXT_MAX, SCALE_MAX = 41, 35
+# What does not fit, by the number of the row.
+Reasons = dict[int, str]
 _ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, ValueError, TypeError, InvalidOperation, OverflowError)
 # A type of values that were seen -> the type of their column. The first that fits decides.
 _SEEN: tuple[tuple[type, pa.DataType], ...] = (
@@ -56,7 +60,7 @@ def batch_of(rows: Sequence[Sequence[Any]], columns: Sequence[Column], zone: str
     raw = pa.array([repr(tuple(rows[n])).encode() if n in reasons else None for n in range(len(rows))], pa.binary())
     if reasons:
         keep = pa.array([row not in reasons for row in range(len(rows))])
-        found = [pa.compute.if_else(keep, column, pa.scalar(None, column.type)) for column in found]
+        found = [pc.if_else(keep, column, pa.scalar(None, column.type)) for column in found]
     return pa.RecordBatch.from_arrays([*found, bad, raw], names=[*(c.name for c in columns), BAD, RAW])
 
 
@@ -126,3 +130,21 @@ def _date(value: Any) -> dt.date:
     if isinstance(value, str):
         return dt.date.fromisoformat(value)
     return value.date() if isinstance(value, dt.datetime) else value
+
+
+def decimals(texts: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Exact decimals; raises for one that does not fit. A cast of a text to 128 bits would wrap around, so it goes
+    through 256 bits, which are enough for a short text."""
+    if (pc.max(pc.utf8_length(texts)).as_py() or 0) > TEXT_MAX or type_.scale > SCALE_MAX:
+        values = [None if text is None else Decimal(text) for text in texts.to_pylist()]
+        if any(value is not None and not value.is_finite() for value in values):
+            raise ValueError("not a finite number")
+        return pa.array(values, type_)
+    return texts.cast(pa.decimal256(76, type_.scale)).cast(type_)
+
+
+def in_zone(times: pa.Array, zone: str) -> pa.Array:
+    """Times without a zone as moments; one that the zone has twice, or not at all, is the earlier."""
+    if zone == "UTC":
+        return times.cast(TIMESTAMP)
+    return pc.assume_timezone(times, zone, ambiguous="earliest", nonexistent="earliest").cast(TIMESTAMP)

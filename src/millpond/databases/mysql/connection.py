@@ -57,8 +57,8 @@ def type_of(field: Any) -> pa.DataType:
     return pa.string()
 
 
-def connect(values: Mapping[str, Any], base: Path) -> Any:
-    """A connection in UTC whose statements are committed at once."""
+def connect(values: Mapping[str, Any], base: Path, *, decodes: bool = True) -> Any:
+    """A connection in UTC whose statements are committed at once; without `decodes` its values are bytes."""
     try:
         import pymysql
         from pymysql.converters import conversions
@@ -67,7 +67,7 @@ def connect(values: Mapping[str, Any], base: Path) -> Any:
         raise SourceError("MP309", message, hint="Run: pip install 'millpond[mysql]'") from error
     address = address_of(SCHEME, values, PORT)
     # A time of day is a text, as it is written; so is a duration of more than a day.
-    decode = {kind: convert for kind, convert in conversions.items() if kind != TIME}
+    decode = {k: convert for k, convert in conversions.items() if k != TIME and (decodes or not isinstance(k, int))}
     with translated(address):
         connection = pymysql.connect(
             host=address.host,
@@ -80,6 +80,7 @@ def connect(values: Mapping[str, Any], base: Path) -> Any:
             read_timeout=_seconds(values.get("socket.timeout")),
             write_timeout=_seconds(values.get("socket.timeout")),
             conv=decode,
+            use_unicode=decodes,
             autocommit=True,
             **_tls(values, base),
         )

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from millpond.contracts.changes import Changes, Operation
 from millpond.contracts.source import BAD, RAW
-from millpond.databases.postgresql.types import PgType, Reasons, from_texts
+from millpond.databases.postgresql.types import PgType, from_texts
+from millpond.databases.values import Reasons
 from millpond.schema import TIMESTAMP, Column, Schema
 
 EPOCH = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import InvalidOperation
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.databases.values import UNBOUNDED, Reasons, decimals, in_zone
 from millpond.schema import TIMESTAMP, type_name
 
 BOOL, BYTEA, NAME, INT8, INT2, INT4, TEXT = 16, 17, 19, 20, 21, 23, 25
@@ -35,13 +36,7 @@ DIRECT: dict[int, pa.DataType] = {
 # The times that Spark and Python have too.
 FIRST_DATE, LAST_DATE = "0001-01-01", "9999-12-31"
 FIRST_TIME, LAST_TIME = f"{FIRST_DATE} 00:00:00", f"{LAST_DATE} 23:59:59.999999"
-UNBOUNDED = pa.decimal128(38, 18)
 DIGITS_MAX = 38
-# Characters of a number that 76 digits can hold up to this scale: a sign, a point and 38 digits.
-TEXT_MAX, SCALE_MAX = 41, 35
-
-# What does not fit, by the number of the row.
-Reasons = dict[int, str]
 
 
 @dataclass(frozen=True)
@@ -120,29 +115,11 @@ def _all(texts: pa.Array, type_: PgType, zone: str) -> pa.Array:
     if pa.types.is_binary(arrow):
         return pa.array([None if text is None else bytes.fromhex(text[2:]) for text in texts.to_pylist()], pa.binary())
     if pa.types.is_decimal(arrow):
-        return _decimals(texts, arrow)
+        return decimals(texts, arrow)
     if pa.types.is_timestamp(arrow):
         plain = texts if type_.oid == STAMP else pc.replace_substring_regex(texts, r"\+00$", "")
         return in_zone(plain.cast(pa.timestamp("us")), "UTC" if type_.oid == STAMPTZ else zone)
     return texts.cast(arrow)
-
-
-def _decimals(texts: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Exact decimals; raises for one that does not fit. A cast of a text to 128 bits would wrap around, so it goes
-    through 256 bits, which are enough for a short text."""
-    if (pc.max(pc.utf8_length(texts)).as_py() or 0) > TEXT_MAX or type_.scale > SCALE_MAX:
-        values = [None if text is None else Decimal(text) for text in texts.to_pylist()]
-        if any(value is not None and not value.is_finite() for value in values):
-            raise ValueError("not a finite number")
-        return pa.array(values, type_)
-    return texts.cast(pa.decimal256(76, type_.scale)).cast(type_)
-
-
-def in_zone(times: pa.Array, zone: str) -> pa.Array:
-    """Times without a zone as moments; one that the zone has twice, or not at all, is the earlier."""
-    if zone == "UTC":
-        return times.cast(TIMESTAMP)
-    return pc.assume_timezone(times, zone, ambiguous="earliest", nonexistent="earliest").cast(TIMESTAMP)
 
 
 def _each(texts: pa.Array, type_: PgType, name: str, reasons: Reasons, zone: str) -> pa.Array:

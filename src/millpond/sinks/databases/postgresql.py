@@ -5,8 +5,9 @@ Guarantee: exactly once; see `sink`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,42 +18,43 @@ from millpond.databases.postgresql.catalog import COLUMNS_QUERY, KEYS_QUERY, quo
 from millpond.databases.postgresql.connection import PORT, SCHEME, connect, translated
 from millpond.databases.postgresql.texts import copy_bytes, type_text
 from millpond.databases.postgresql.types import PgType, type_of
-from millpond.errors import SinkError, SourceError
 from millpond.schema import Column, Schema
-from millpond.sinks.databases.outbox import Parcel
-from millpond.sinks.databases.sink import COMMITS, DELETE, OPERATION, DatabaseSink, Rejected, Target
+from millpond.sinks.databases.sink import COMMITS, DELETE, OPERATION, DatabaseSink
+from millpond.sinks.databases.transactional import TransactionalTarget, Write
 
 ROWS, NUMBER, OP = "millpond_rows", "millpond_number", "millpond_op"
 # Kinds of values that a column of each kind of type takes: those of PostgreSQL's catalog.
 NUMBERS, TEXTS, TIMES, BOOLEANS, ARRAYS = "N", "S", "D", "B", "A"
 
 
-class PostgresTarget(Target):
+class PostgresTarget(TransactionalTarget):
     """One table of PostgreSQL, over one connection."""
 
+    product = "PostgreSQL"
+
     def __init__(self, spec: SinkSpec) -> None:
-        self._spec = spec
+        super().__init__(spec)
         self._address: Address = address_of(SCHEME, spec.values, PORT)
-        with self._translated():
+        with self.translated():
             self._connection = connect(spec.values, spec.base)
         parts = [spec.values["schema"], spec.values["table"]] if spec.values["schema"] else [spec.values["table"]]
         self._table = ".".join(map(quoted, parts))
         self._describe()
 
+    def driver_errors(self) -> AbstractContextManager[None]:
+        return translated(self._address, self._spec.shown)
+
+    def run(self, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        found = self._connection.execute(text, values or None)
+        return found.fetchall() if found.description is not None else []
+
     @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Errors of the server as those of a sink."""
-        try:
-            with translated(self._address, self._spec.shown):
-                yield
-        except SourceError as error:
-            problem = error.problems[0]
-            code = "MP602" if problem.code == "MP506" else "MP601"
-            message = problem.message.replace("cannot read", "cannot write")
-            raise SinkError(code, message, hint=problem.hint) from error
+    def transaction(self) -> Iterator[None]:
+        with self._connection.transaction():
+            yield
 
     def _describe(self) -> None:
-        with self._translated(), self._connection.transaction(), self._connection.cursor() as cursor:
+        with self.translated(), self._connection.transaction(), self._connection.cursor() as cursor:
             found = cursor.execute(COLUMNS_QUERY, [self._table]).fetchall()
             indexes = cursor.execute(KEYS_QUERY, [self._table]).fetchall()
         self._kinds = {name: (category, type_) for name, _, _, _, category, type_, _ in found}
@@ -66,7 +68,7 @@ class PostgresTarget(Target):
         parts = [f"{quoted(c.name)} {type_text(c.type)}" for c in columns if c.type is not None]
         if columns.key:
             parts.append(f"PRIMARY KEY ({', '.join(map(quoted, columns.key))})")
-        with self._translated(), self._connection.transaction():
+        with self.translated(), self._connection.transaction():
             self._connection.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({', '.join(parts)})")
         self._describe()
 
@@ -94,39 +96,37 @@ class PostgresTarget(Target):
         # A text is read by the column's own type, such as uuid, json, inet or an enum.
         return category not in (NUMBERS, BOOLEANS, ARRAYS, TIMES) and name != "bytea"
 
-    def apply(self, parcel: Parcel, key: tuple[str, ...], owner: str, reject: Callable[[Rejected], None]) -> int:
-        rejected: Rejected = []
-        written = 0
-        with self._translated():
-            self._make_commits()
-            with self._connection.transaction():
-                if self._was_applied(owner, parcel.mark):
-                    return 0
-                merge = self._prepared(parcel.schema, key)
-                for batch in parcel.rows():
-                    written += self._apply(pa.Table.from_batches([batch]), merge, rejected)
-                text = f"UPDATE {COMMITS} SET mark = %s, committed_at = now() WHERE flow = %s"
-                self._connection.execute(text, [parcel.mark, owner])
-                reject(rejected)
-        return written
-
-    def _make_commits(self) -> None:
-        """The table of marks; asked first, because a user who may not create tables can still use an existing one."""
-        with self._connection.transaction():
-            there = self._connection.execute("SELECT to_regclass(%s)", [COMMITS]).fetchone()
-            if there is None or there[0] is None:
+    def make_commits(self) -> None:
+        """Asked first, because a user who may not create tables can still use an existing one."""
+        with self.transaction():
+            there = self.run("SELECT to_regclass(%s)", [COMMITS])
+            if there[0][0] is None:
                 columns = "flow TEXT PRIMARY KEY, mark TEXT NOT NULL, committed_at TIMESTAMPTZ NOT NULL DEFAULT now()"
-                self._connection.execute(f"CREATE TABLE IF NOT EXISTS {COMMITS} ({columns})")
+                self.run(f"CREATE TABLE IF NOT EXISTS {COMMITS} ({columns})")
 
-    def _was_applied(self, owner: str, mark: str) -> bool:
-        """Whether this is the last output that was applied; the row is locked until the end of the transaction."""
-        self._connection.execute(
-            f"INSERT INTO {COMMITS} (flow, mark) VALUES (%s, '') ON CONFLICT (flow) DO NOTHING", [owner]
-        )
-        row = self._connection.execute(f"SELECT mark FROM {COMMITS} WHERE flow = %s FOR UPDATE", [owner]).fetchone()
-        return row is not None and row[0] == mark
+    def add_owner(self, owner: str) -> None:
+        self.run(f"INSERT INTO {COMMITS} (flow, mark) VALUES (%s, '') ON CONFLICT (flow) DO NOTHING", [owner])
 
-    def _prepared(self, schema: pa.Schema, key: tuple[str, ...]) -> list[str]:
+    def prepared(self, schema: pa.Schema, key: tuple[str, ...]) -> Write:
+        merge = self._merge(schema, key)
+
+        def write(rows: pa.Table) -> None:
+            self._copy(rows)
+            for statement in merge:
+                self.run(statement)
+            self.run(f"DELETE FROM {ROWS}")
+
+        return write
+
+    def rejection(self, error: Exception) -> str | None:
+        import psycopg
+
+        if not isinstance(error, psycopg.DataError | psycopg.IntegrityError):
+            return None
+        detail = f" {error.diag.message_detail}" if error.diag.message_detail else ""
+        return f"{error.diag.message_primary or error}.{detail}"
+
+    def _merge(self, schema: pa.Schema, key: tuple[str, ...]) -> list[str]:
         """Make the temporary table; returns the statements that bring its rows into the target."""
         assert self.columns is not None
         names = [self.columns[name].name for name in schema.names if name != OPERATION]
@@ -145,26 +145,6 @@ class PostgresTarget(Target):
         kept = f"SELECT {listed} FROM {last} WHERE {OP} IS DISTINCT FROM '{DELETE}'"
         upsert = f"INSERT INTO {self._table} ({listed}) {kept} {conflict}"
         return [deletes, upsert] if OPERATION in schema.names else [upsert]
-
-    def _apply(self, rows: pa.Table, merge: list[str], rejected: Rejected) -> int:
-        """Apply rows; where the server rejects values, those rows are found by halves."""
-        import psycopg
-
-        try:
-            with self._connection.transaction():
-                self._copy(rows)
-                for statement in merge:
-                    self._connection.execute(statement)
-                self._connection.execute(f"DELETE FROM {ROWS}")
-            return int(rows.num_rows)
-        except (psycopg.DataError, psycopg.IntegrityError) as error:
-            if rows.num_rows == 1:
-                said = str(error.diag.message_primary or error)
-                detail = f" {error.diag.message_detail}" if error.diag.message_detail else ""
-                rejected.append((rows, f"PostgreSQL rejects the row: {said}.{detail}"))
-                return 0
-        middle = rows.num_rows // 2
-        return self._apply(rows.slice(0, middle), merge, rejected) + self._apply(rows.slice(middle), merge, rejected)
 
     def _copy(self, rows: pa.Table) -> None:
         assert self.columns is not None

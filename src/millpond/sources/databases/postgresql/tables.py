@@ -16,9 +16,10 @@ from millpond.contracts.source import BAD, RAW, SourceSpec
 from millpond.databases.address import Address, address_of, unknown_table
 from millpond.databases.pool import Pool
 from millpond.databases.postgresql.connection import PORT, SCHEME, connect, connection_values, translated
-from millpond.databases.postgresql.types import STAMP, PgType, Reasons, from_texts, in_zone, type_of
+from millpond.databases.postgresql.types import STAMP, PgType, from_texts, type_of
 from millpond.databases.server import Server, Session
 from millpond.databases.statements import Dialect, Selection, Statement, key_of
+from millpond.databases.values import Reasons, in_zone
 from millpond.errors import SourceError
 from millpond.schema import Column, Schema
 

@@ -6,52 +6,31 @@ Guarantee: a table equals what one transaction of the server sees, whatever is w
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from millpond.contracts.source import Mode, Patience, SourcePlugin, SourceSpec
-from millpond.databases.address import Address, address_of, completed, said_by, unknown_table
-from millpond.databases.mysql.connection import PORT, SCHEME, connect, translated, type_of
-from millpond.databases.options import CONNECTION, PACE, PARAMETERS, READING, captured
+from millpond.contracts.source import SourceSpec
+from millpond.databases.address import Address, address_of, unknown_table
+from millpond.databases.mysql.connection import DATETIME, FLOAT, PORT, SCHEME, connect, translated, type_of
+from millpond.databases.mysql.values import batch_of_texts
 from millpond.databases.pool import Pool
 from millpond.databases.server import Server, Session
 from millpond.databases.statements import Dialect, Selection, Statement, divided, key_of
-from millpond.databases.values import batch_of
-from millpond.errors import NotYetError, SourceError
-from millpond.options import BOOLEAN, TEXT, Option
+from millpond.errors import SourceError
 from millpond.schema import Column, Schema
-from millpond.sources.databases.plugin import notes, sent_by, unseen
-from millpond.sources.databases.plugin import validate as validate_any
-from millpond.sources.databases.table import DatabaseTable, catalog_columns
-
-if TYPE_CHECKING:
-    pass
 
 # Collations are usually case-insensitive: equality finds at least the texts that Spark finds.
 DIALECT = Dialect("`", strings=("=", "in"))
 CATALOG, SESSION = "catalog", "session"
-NOT_READ = ("parallel.readers", "max.rows.per.batch")
-# Options of captured changes, which are only understood.
-LATER = ("cdc", "binlog.file", "binlog.position")
-OPTIONS = (
-    *CONNECTION,
-    *(option for option in READING if option.name not in NOT_READ),
-    Option("cdc", BOOLEAN, "false", "Whether every change is captured as it happens; not in this version."),
-    captured("binlog.file", TEXT, None, "The file of the log in which capture starts; not in this version."),
-    captured("binlog.position", TEXT, None, "The position in that file; not in this version."),
-)
 KEY_QUERY = """
 SELECT column_name FROM information_schema.key_column_usage
 WHERE table_schema = %s AND table_name = %s AND constraint_name = 'PRIMARY' ORDER BY ordinal_position
 """
 TABLES_QUERY = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s ORDER BY 1 LIMIT 1000"
 NO_TABLE = 1146
-# Dates that no calendar has, such as 0000-00-00, which the driver leaves as texts.
-ZERO_DATE = re.compile(r"(\d{4}-\d\d-\d\d)")
 
 
 class MysqlServer(Server):
@@ -81,6 +60,7 @@ class MysqlServer(Server):
         if twice is not None:
             hint = "Give each column of the query a name of its own, with AS."
             raise SourceError("MP508", f"The query of {self._spec.shown} yields '{twice}' twice.", hint=hint)
+        self._codes = {field.name: field.type_code for field in fields}
         return Schema.of(Column(field.name, type_of(field)) for field in fields)
 
     def _rows(self, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -108,10 +88,24 @@ class MysqlServer(Server):
         return self._schema
 
     def selection(self) -> Selection:
-        return Selection(self._spec, DIALECT, self._schema)
+        # The text of a FLOAT has only six digits; that of a DOUBLE has all.
+        exact = {name: f"{DIALECT.name(name)} + 0e0" for name, code in self._codes.items() if code == FLOAT}
+        return Selection(self._spec, DIALECT, self._schema, exact)
 
     def session(self) -> Session:
-        return MysqlSession(self._spec, self._schema, self._pool)
+        found = MysqlSession(self._spec, self._schema, self._zones, self._pool)
+        found.begin()
+        return found
+
+    def session_over(self, connection: Any) -> MysqlSession:
+        """A session in the transaction of a connection."""
+        return MysqlSession(self._spec, self._schema, self._zones, self._pool, connection)
+
+    @property
+    def _zones(self) -> dict[str, str]:
+        """The zone of each column of times: a TIMESTAMP is sent in that of the connection, UTC."""
+        local = self._spec.values["time.zone"]
+        return {name: local if code == DATETIME else "UTC" for name, code in self._codes.items()}
 
     def estimate(self) -> int | None:
         table = self._spec.values.get("table")
@@ -126,17 +120,22 @@ class MysqlServer(Server):
 
 
 class MysqlSession(Session):
-    """A transaction whose rows are streamed."""
+    """A transaction whose rows are streamed, as texts."""
 
-    def __init__(self, spec: SourceSpec, schema: Schema, pool: Pool) -> None:
-        self._spec, self._columns, self._pool = spec, schema, pool
+    def __init__(
+        self, spec: SourceSpec, schema: Schema, zones: dict[str, str], pool: Pool, connection: Any = None
+    ) -> None:
+        self._spec, self._columns, self._zones, self._pool = spec, schema, zones, pool
         self._address = address_of(SCHEME, spec.values, PORT)
-        self._connection = pool.take(SESSION, lambda: connect(spec.values, spec.base), _validated)
+        self._is_own = connection is None
+        self._connection = connection or pool.take(SESSION, lambda: open_session(spec), _validated)
         # A connection whose rows were not all read cannot be used again.
         self._is_reading = False
+
+    def begin(self) -> None:
+        """Begin the transaction."""
         with translated(self._address), self._connection.cursor() as cursor:
-            cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {spec.values['transaction.isolation'].upper()}")
-            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            begin_snapshot(cursor, self._spec.values["transaction.isolation"])
 
     def value(self, statement: Statement) -> Any:
         with translated(self._address, self._spec.shown), self._connection.cursor() as cursor:
@@ -148,15 +147,15 @@ class MysqlSession(Session):
         from pymysql.cursors import SSCursor
 
         columns = [self._columns[name] for name in selection.names or self._columns.names]
-        rows_max, zone = self._spec.values["fetch.size"], self._spec.values["time.zone"]
+        zones = [self._zones[column.name] for column in columns]
+        rows_max = self._spec.values["fetch.size"]
         rows_max = min(rows_max, self._spec.values["batch.size"] or rows_max)
-        times = [n for n, c in enumerate(columns) if pa.types.is_temporal(c.type)]
         self._is_reading = True
         with translated(self._address, self._spec.shown):
             cursor = self._connection.cursor(SSCursor)
             cursor.execute(*bound_text(statement))
             while rows := cursor.fetchmany(rows_max):
-                yield batch_of(_without_zero_dates(rows, times), columns, zone)
+                yield batch_of_texts(rows, columns, zones)
             cursor.close()
         self._is_reading = False
 
@@ -164,6 +163,8 @@ class MysqlSession(Session):
         if self._is_reading:
             # Closing it properly would read all rows that are left.
             self._connection._force_close()
+            return
+        if not self._is_own:
             return
         try:
             self._connection.rollback()
@@ -173,22 +174,15 @@ class MysqlSession(Session):
             self._pool.give(SESSION, self._connection)
 
 
-def _without_zero_dates(rows: Sequence[Sequence[Any]], times: list[int]) -> Sequence[Sequence[Any]]:
-    """Rows with NULL in place of dates that no calendar has."""
-    if not any(isinstance(row[n], str) for row in rows for n in times):
-        return rows
-    return [[None if n in times and _is_zero(value) else value for n, value in enumerate(row)] for row in rows]
+def open_session(spec: SourceSpec) -> Any:
+    """A connection for sessions: its values are bytes, as the server sends them."""
+    return connect(spec.values, spec.base, decodes=False)
 
 
-def _is_zero(value: Any) -> bool:
-    found = ZERO_DATE.match(value) if isinstance(value, str) else None
-    if found is None:
-        return False
-    try:
-        dt.date.fromisoformat(found[1])
-    except ValueError:
-        return True
-    return False
+def begin_snapshot(cursor: Any, isolation: str) -> None:
+    """Begin a transaction that sees one state of the database."""
+    cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {isolation.upper()}")
+    cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
 
 
 def _validated(connection: Any, query: str) -> None:
@@ -202,31 +196,3 @@ def bound_text(statement: Statement) -> tuple[str, list[Any] | None]:
         return statement.text, None
     values = [v.replace(tzinfo=None) if isinstance(v, dt.datetime) else v for v in statement.values]
     return "%s".join(part.replace("%", "%%") for part in divided(statement.text)), values
-
-
-def validate(spec: SourceSpec) -> str | None:
-    later = next((name for name in LATER if spec.values.get(name)), None)
-    if later is not None:
-        raise NotYetError("MP901", f"'{later}' of MySQL is not supported in this version.")
-    return validate_any(spec)
-
-
-PLUGIN = SourcePlugin(
-    name=SCHEME,
-    options=OPTIONS,
-    stream_mode=Mode.SNAPSHOT,
-    table_mode=Mode.SNAPSHOT,
-    parameters=PARAMETERS,
-    open_table=lambda spec: DatabaseTable(spec, MysqlServer),
-    sample=lambda spec, spark: catalog_columns(spec, MysqlServer),
-    has_catalog=True,
-    watched=lambda values: values["poll.interval"] is not None,
-    pace=PACE,
-    patience=Patience.with_a_server,
-    validate=validate,
-    said_by=said_by,
-    located=lambda uri, given, named: completed(SCHEME, uri, given, named),
-    sent=lambda spec: sent_by(spec, DIALECT),
-    unseen=unseen,
-    notes=notes,
-)

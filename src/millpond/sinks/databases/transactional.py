@@ -1,0 +1,104 @@
+"""Tables of databases with transactions: rows, and the mark of the output that they belong to, are written together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.contracts.sink import SinkSpec
+from millpond.errors import SinkError, SourceError
+from millpond.sinks.databases.outbox import Parcel
+from millpond.sinks.databases.sink import COMMITS, Rejected, Target
+
+# Writes rows; raises the driver's error where the server rejects one.
+Write = Callable[[pa.Table], None]
+
+
+class TransactionalTarget(Target):
+    """What the targets of these databases share. `product` is the name of the database in messages."""
+
+    product = ""
+
+    def __init__(self, spec: SinkSpec) -> None:
+        self._spec = spec
+
+    def driver_errors(self) -> AbstractContextManager[None]:
+        """Errors of the driver as those of a source."""
+        raise NotImplementedError
+
+    def run(self, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a statement."""
+        raise NotImplementedError
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """A transaction; inside of one a part that can be undone."""
+        raise NotImplementedError
+
+    def make_commits(self) -> None:
+        """Create the table of marks unless it exists."""
+        raise NotImplementedError
+
+    def add_owner(self, owner: str) -> None:
+        """Add a row with an empty mark unless the owner has one."""
+        raise NotImplementedError
+
+    def prepared(self, schema: pa.Schema, key: tuple[str, ...]) -> Write:
+        """Prepare to write rows of this form; called at the begin of a transaction."""
+        raise NotImplementedError
+
+    def rejection(self, error: Exception) -> str | None:
+        """What the server says of a row that it rejects; None for another error."""
+        raise NotImplementedError
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Errors of the server as those of a sink."""
+        try:
+            with self.driver_errors():
+                yield
+        except SourceError as error:
+            problem = error.problems[0]
+            code = "MP602" if problem.code == "MP506" else "MP601"
+            message = problem.message.replace("cannot be read", "cannot be written")
+            raise SinkError(code, message, hint=problem.hint) from error
+
+    def apply(self, parcel: Parcel, key: tuple[str, ...], owner: str, reject: Callable[[Rejected], None]) -> int:
+        rejected: Rejected = []
+        written = 0
+        with self.translated():
+            self.make_commits()
+            with self.transaction():
+                if self._was_applied(owner, parcel.mark):
+                    return 0
+                write = self.prepared(parcel.schema, key)
+                for batch in parcel.rows():
+                    written += self._apply(pa.Table.from_batches([batch]), write, rejected)
+                text = f"UPDATE {COMMITS} SET mark = %s, committed_at = now() WHERE flow = %s"
+                self.run(text, [parcel.mark, owner])
+                reject(rejected)
+        return written
+
+    def _was_applied(self, owner: str, mark: str) -> bool:
+        """Whether this is the last output that was applied; the row is locked until the end of the transaction."""
+        self.add_owner(owner)
+        found = self.run(f"SELECT mark FROM {COMMITS} WHERE flow = %s FOR UPDATE", [owner])
+        return bool(found) and found[0][0] == mark
+
+    def _apply(self, rows: pa.Table, write: Write, rejected: Rejected) -> int:
+        """Apply rows; where the server rejects values, those rows are found by halves."""
+        try:
+            with self.transaction():
+                write(rows)
+            return int(rows.num_rows)
+        except Exception as error:
+            said = self.rejection(error)
+            if said is None:
+                raise
+            if rows.num_rows == 1:
+                rejected.append((rows, f"{self.product} rejects the row: {said}"))
+                return 0
+        middle = rows.num_rows // 2
+        return self._apply(rows.slice(0, middle), write, rejected) + self._apply(rows.slice(middle), write, rejected)
