@@ -57,6 +57,7 @@ BUILT_IN = (
     Registration("sink", "terminal", "millpond.sinks.terminal", "PLUGIN"),
     Registration("sink", "postgresql", "millpond.sinks.databases.postgresql", "PLUGIN"),
     Registration("sink", "mysql", "millpond.sinks.databases.mysql", "PLUGIN"),
+    Registration("sink", "sql", "millpond.sinks.databases.sqlalchemy", "PLUGIN"),
     Registration("sink", "kafka", "millpond.sinks.kafka", "PLUGIN", "millpond doctor --install kafka"),
     Registration("backend", "memory", "millpond.tables.memory", "PLUGIN"),
     Registration("backend", "cache", "millpond.tables.cache", "PLUGIN"),

@@ -29,6 +29,14 @@ def execute(file: Path, *statements: str) -> None:
     connection.close()
 
 
+def found(file: Path, query: str) -> list[tuple[Any, ...]]:
+    connection: Any = sqlite3.connect(file) if file.suffix == ".db" else duckdb.connect(str(file))
+    try:
+        return [tuple(row) for row in connection.execute(query).fetchall()]
+    finally:
+        connection.close()
+
+
 @pytest.mark.parametrize(("driver", "name"), [("sqlite", "parts.db"), ("duckdb", "parts.duckdb")])
 def test_a_table_has_the_columns_key_and_rows_of_the_database(tmp_path: Path, run: App, driver: str, name: str) -> None:
     execute(tmp_path / name, *PARTS)
@@ -103,3 +111,41 @@ def test_without_a_key_rows_at_the_edge_are_neither_lost_nor_doubled(tmp_path: P
     run(text, once=True)
     app = run(text, once=True)
     assert sorted(row["v"] for row in app.query("SELECT v FROM log").rows()) == ["a", "a", "b", "c"]
+
+
+@pytest.mark.parametrize(("driver", "name"), [("sqlite", "out.db"), ("duckdb", "out.duckdb")])
+def test_a_sink_upserts_deletes_appends_and_rejects(run: App, tmp_path: Path, driver: str, name: str) -> None:
+    path = tmp_path / name
+    execute(
+        path,
+        "CREATE TABLE copy (id INTEGER PRIMARY KEY, name VARCHAR(20) CHECK (name <> 'bad'), price DECIMAL(10, 2),"
+        " note TEXT)",
+        "INSERT INTO copy VALUES (1, 'old', 0, 'kept')",
+        "CREATE TABLE log (id INTEGER, at TIMESTAMP)",
+    )
+    text = [
+        "CREATE TABLE users (id INT PRIMARY KEY, name STRING, price DECIMAL(10, 2));",
+        f"INSERT INTO 'sql://{driver}:{name}?table=copy' SELECT id, name, price, _op FROM CHANGES(users);",
+        f"INSERT INTO 'sql://{driver}:{name}?table=log' SELECT id, TIMESTAMP '2024-01-01 10:00:00' AS at"
+        " FROM CHANGES(users);",
+        f"INSERT INTO 'sql://{driver}:{name}?table=made' WITH ('create' = 'true', 'key' = 'id')"
+        " SELECT id, price FROM CHANGES(users);",
+    ]
+    app = run(*text)
+    app.execute("INSERT INTO users VALUES (1, 'Ann', 1.25), (2, 'Bo', NULL), (3, 'bad', 3)")
+    app.execute("DELETE FROM users WHERE id = 2")
+    app.execute("UPDATE users SET price = 7.5 WHERE id = 1")
+    letters = app.query("SELECT code, reason FROM dead_letters").rows()
+    assert [row["code"] for row in letters] == ["MP603"]
+    assert "rejects the row: CHECK constraint failed" in letters[0]["reason"].replace("Constraint Error: ", "")
+    app.stop()
+    assert [(i, n, float(p), t) for i, n, p, t in found(path, "SELECT * FROM copy ORDER BY id")] == [
+        (1, "Ann", 7.5, "kept")
+    ]
+    assert [row[0] for row in found(path, "SELECT id FROM log ORDER BY id")] == [1, 1, 2, 2, 3]
+    assert "2024-01-01 10:00:00" in str(found(path, "SELECT at FROM log")[0][0])
+    assert [(i, p if p is None else float(p)) for i, p in found(path, "SELECT * FROM made ORDER BY id")] == [
+        (1, 7.5),
+        (2, None),
+        (3, 3.0),
+    ]

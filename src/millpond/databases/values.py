@@ -148,3 +148,10 @@ def in_zone(times: pa.Array, zone: str) -> pa.Array:
     if zone == "UTC":
         return times.cast(TIMESTAMP)
     return pc.assume_timezone(times, zone, ambiguous="earliest", nonexistent="earliest").cast(TIMESTAMP)
+
+
+def last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The last row of each key, in order."""
+    numbered = rows.select(list(key)).append_column("n", pa.array(range(rows.num_rows), pa.int64()))
+    last = numbered.group_by(list(key)).aggregate([("n", "max")])["n_max"]
+    return rows.take(last.combine_chunks().sort())

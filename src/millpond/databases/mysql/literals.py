@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -88,10 +88,3 @@ def _literals(column: pa.ChunkedArray) -> pa.Array:
 
 def _quoted(texts: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise("'", texts, "'", "")
-
-
-def last_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The last row of each key, in order."""
-    numbered = rows.select(list(key)).append_column("n", pa.array(range(rows.num_rows), pa.int64()))
-    last = numbered.group_by(list(key)).aggregate([("n", "max")])["n_max"]
-    return rows.take(last.combine_chunks().sort())

@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 from millpond.contracts.sink import Sink, SinkPlugin, SinkSpec
 from millpond.databases.address import Address, address_of, located_sink, said_by_sink, wrong_sink
 from millpond.databases.mysql.connection import PORT, SCHEME, connect, translated, type_of
-from millpond.databases.mysql.literals import last_of_each, portions, quoted, row_literals, type_text
+from millpond.databases.mysql.literals import portions, quoted, row_literals, type_text
 from millpond.databases.options import WRITING
+from millpond.databases.values import last_of_each
 from millpond.errors import SinkError
 from millpond.schema import Column, Schema
-from millpond.sinks.databases.sink import COMMITS, DELETE, OPERATION, DatabaseSink
-from millpond.sinks.databases.transactional import TransactionalTarget, Write
+from millpond.sinks.databases.sink import COMMITS, DELETE, OPERATION, DatabaseSink, Write
+from millpond.sinks.databases.transactional import TransactionalTarget
 
 # Values that do not fit are errors, and a backslash is an escape, whatever the server is set to.
 MODE = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,NO_AUTO_VALUE_ON_ZERO"

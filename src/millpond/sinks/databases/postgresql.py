@@ -19,8 +19,8 @@ from millpond.databases.postgresql.connection import PORT, SCHEME, connect, tran
 from millpond.databases.postgresql.texts import copy_bytes, type_text
 from millpond.databases.postgresql.types import PgType, type_of
 from millpond.schema import Column, Schema
-from millpond.sinks.databases.sink import COMMITS, DELETE, OPERATION, DatabaseSink
-from millpond.sinks.databases.transactional import TransactionalTarget, Write
+from millpond.sinks.databases.sink import COMMITS, DELETE, OPERATION, DatabaseSink, Write
+from millpond.sinks.databases.transactional import TransactionalTarget
 
 ROWS, NUMBER, OP = "millpond_rows", "millpond_number", "millpond_op"
 # Kinds of values that a column of each kind of type takes: those of PostgreSQL's catalog.

@@ -27,6 +27,8 @@ COMMITS = "millpond_commits"
 OPERATION, DELETE = "_op", "delete"
 # Rows with the reasons why the database rejects them.
 Rejected = list[tuple[pa.Table, str]]
+# Writes rows, all or none; raises the driver's error where the database rejects one.
+Write = Callable[[pa.Table], None]
 
 
 class Target:
@@ -135,7 +137,7 @@ class DatabaseSink:
 
     def _key(self, target: Target) -> tuple[str, ...]:
         """The columns by which rows are upserted; none: they are appended."""
-        given: tuple[str, ...] | None = self._spec.values["key"]
+        given: tuple[str, ...] | None = self._spec.values.get("key")
         assert target.columns is not None
         if given is None:
             return target.columns.key
@@ -181,7 +183,7 @@ class DatabaseSink:
         if not self._spec.values["create"]:
             hint = "Create it, or write WITH ('create' = 'true')."
             raise SinkError("MP601", f"There is no table for '{self._spec.shown}'.", hint=hint)
-        key = self._spec.values["key"] or ()
+        key = self._spec.values.get("key") or ()
         absent = [name for name in key if name.lower() not in {c.name.lower() for c in own}]
         if absent:
             raise SinkError("MP601", f"'{self._spec.shown}' needs the column '{absent[0]}', which is part of its key.")
@@ -196,3 +198,23 @@ class DatabaseSink:
 
     def rows_written(self) -> int:
         return self._rows
+
+
+def written_by_halves(
+    rows: pa.Table, write: Write, rejection: Callable[[Exception], str | None], rejected: Rejected
+) -> int:
+    """Write rows; where the database rejects some, they are found by halves and added to `rejected`. `rejection` is the
+    reason that an error gives, None for an error of another kind. Returns how many rows were written."""
+    try:
+        write(rows)
+        return int(rows.num_rows)
+    except Exception as error:
+        said = rejection(error)
+        if said is None:
+            raise
+        if rows.num_rows == 1:
+            rejected.append((rows, said))
+            return 0
+    middle = rows.num_rows // 2
+    parts = (rows.slice(0, middle), rows.slice(middle))
+    return sum(written_by_halves(part, write, rejection, rejected) for part in parts)

@@ -11,10 +11,7 @@ import pyarrow as pa
 from millpond.contracts.sink import SinkSpec
 from millpond.errors import SinkError, SourceError
 from millpond.sinks.databases.outbox import Parcel
-from millpond.sinks.databases.sink import COMMITS, Rejected, Target
-
-# Writes rows; raises the driver's error where the server rejects one.
-Write = Callable[[pa.Table], None]
+from millpond.sinks.databases.sink import COMMITS, Rejected, Target, Write, written_by_halves
 
 
 class TransactionalTarget(Target):
@@ -88,17 +85,12 @@ class TransactionalTarget(Target):
         return bool(found) and found[0][0] == mark
 
     def _apply(self, rows: pa.Table, write: Write, rejected: Rejected) -> int:
-        """Apply rows; where the server rejects values, those rows are found by halves."""
-        try:
+        def part(rows: pa.Table) -> None:
             with self.transaction():
                 write(rows)
-            return int(rows.num_rows)
-        except Exception as error:
-            said = self.rejection(error)
-            if said is None:
-                raise
-            if rows.num_rows == 1:
-                rejected.append((rows, f"{self.product} rejects the row: {said}"))
-                return 0
-        middle = rows.num_rows // 2
-        return self._apply(rows.slice(0, middle), write, rejected) + self._apply(rows.slice(middle), write, rejected)
+
+        return written_by_halves(rows, part, self._said, rejected)
+
+    def _said(self, error: Exception) -> str | None:
+        said = self.rejection(error)
+        return None if said is None else f"{self.product} rejects the row: {said}"
