@@ -121,12 +121,12 @@ def test_a_sink_upserts_deletes_appends_and_rejects(run: App, tmp_path: Path, dr
         "CREATE TABLE copy (id INTEGER PRIMARY KEY, name VARCHAR(20) CHECK (name <> 'bad'), price DECIMAL(10, 2),"
         " note TEXT)",
         "INSERT INTO copy VALUES (1, 'old', 0, 'kept')",
-        "CREATE TABLE log (id INTEGER, at TIMESTAMP)",
+        "CREATE TABLE log (id INTEGER, moment TIMESTAMP)",
     )
     text = [
         "CREATE TABLE users (id INT PRIMARY KEY, name STRING, price DECIMAL(10, 2));",
         f"INSERT INTO 'sql://{driver}:{name}?table=copy' SELECT id, name, price, _op FROM CHANGES(users);",
-        f"INSERT INTO 'sql://{driver}:{name}?table=log' SELECT id, TIMESTAMP '2024-01-01 10:00:00' AS at"
+        f"INSERT INTO 'sql://{driver}:{name}?table=log' SELECT id, TIMESTAMP '2024-01-01 10:00:00' AS moment"
         " FROM CHANGES(users);",
         f"INSERT INTO 'sql://{driver}:{name}?table=made' WITH ('create' = 'true', 'key' = 'id')"
         " SELECT id, price FROM CHANGES(users);",
@@ -143,7 +143,7 @@ def test_a_sink_upserts_deletes_appends_and_rejects(run: App, tmp_path: Path, dr
         (1, "Ann", 7.5, "kept")
     ]
     assert [row[0] for row in found(path, "SELECT id FROM log ORDER BY id")] == [1, 1, 2, 2, 3]
-    assert "2024-01-01 10:00:00" in str(found(path, "SELECT at FROM log")[0][0])
+    assert "2024-01-01 10:00:00" in str(found(path, "SELECT moment FROM log")[0][0])
     assert [(i, p if p is None else float(p)) for i, p in found(path, "SELECT * FROM made ORDER BY id")] == [
         (1, 7.5),
         (2, None),

@@ -38,12 +38,12 @@ CHECKSUM_SIZE = 4
 DUMP, DUMP_GTID = 0x12, 0x1E
 WITHOUT_WAITING, THROUGH_GTID = 1, 4
 PACKET_MAX = 0xFFFFFF
-# How often the server reports that it is there, and after how long without a sign it is given up.
+# How often the server sends something, and after how long without anything it counts as lost.
 HEARTBEAT_S, SILENCE_S = 5, 60.0
 # How long the server waits while we commit a large transaction.
 WRITE_TIMEOUT_S = 600
 RECEIVED_MAX = 1 << 18
-# Errors: the log at the position is not there; another client uses the number of this one.
+# Errors: the server does not have the log at the position; another client uses the number of this one.
 GONE = (1236, 1945, 1946, 1955, 1789)
 SAME_SERVER = "same server"
 NO_PRIVILEGE = (1045, 1227)

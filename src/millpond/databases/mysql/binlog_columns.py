@@ -78,7 +78,7 @@ Reader = Callable[[bytes, int], tuple[Any, int]]
 @dataclass(frozen=True)
 class BinlogColumn:
     """A column as the log and the catalog describe it. `meta` is what the log has of its type; `charset` is None for
-    bytes; `values` are those of an ENUM or SET; `kind` is its type in the catalog, if it is there."""
+    bytes; `values` are those of an ENUM or SET; `kind` is its type in the catalog, if that has it."""
 
     name: str
     code: int

@@ -1,7 +1,7 @@
 """sql://driver:rest as a sink: rows are upserted or appended in any database with a SQLAlchemy driver.
 
 Guarantee: at least once. Rows are stored in the outbox before our commit and written after it. After a crash in between
-the last output is written again: an upsert changes nothing then, appended rows are there twice.
+the last output is written again: an upsert changes nothing then, appended rows are doubled.
 """
 
 from __future__ import annotations
