@@ -19,6 +19,7 @@ CREATE STREAM s (id INT, k STRING, n INT, f DOUBLE, ts TIMESTAMP, a ARRAY<STRING
                  WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS) FROM 'memory://s';
 CREATE TABLE u (k STRING PRIMARY KEY, v INT);
 CREATE TABLE seen (id INT PRIMARY KEY, x STRING);
+CREATE TABLE grown (k STRING PRIMARY KEY, x ARRAY<STRING>);
 CREATE TABLE parts (i INT, x STRING, y STRING);
 CREATE TABLE g AS SELECT k, COUNT(*) AS c, SUM(n) AS n FROM s GROUP BY k;
 """
@@ -54,6 +55,8 @@ CASES = {
     "map": PARTS.format("id, key, value FROM s LATERAL VIEW OUTER explode(m) e"),
     "positions": PARTS.format("posexplode(a), k FROM s"),
     "right join": PARTS.format("u.v, s.k, u.k FROM u RIGHT JOIN s ON u.k = s.k"),
+    "looking back": "INSERT INTO 'file://./out' SELECT id, LAG(n) OVER (PARTITION BY k ORDER BY ts) AS b FROM s;",
+    "lists that grow": "UPDATE grown SET x = concat(grown.x, s.a) FROM s WHERE grown.k = s.k;",
     "tuples": INSERT.format("id, k FROM s WHERE (k, n) IN (SELECT k, v FROM u)"),
     "first of many": INSERT.format("id, (SELECT CAST(v AS STRING) FROM u WHERE u.v > s.n ORDER BY v LIMIT 1) FROM s"),
     "nested values": INSERT.format("id, CAST(transform(a, x -> upper(x)) AS STRING) FROM s WHERE a <> array('b')"),

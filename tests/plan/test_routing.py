@@ -54,6 +54,7 @@ def test_the_environment_can_ask_for_spark(monkeypatch: pytest.MonkeyPatch) -> N
             Engine.ARROW,
         ),
         ("INSERT INTO t SELECT s.id, t.n FROM s LEFT JOIN t ON t.id = s.id;", Engine.ARROW),
+        ("INSERT INTO 'file:out' SELECT id, LAG(v) OVER (PARTITION BY id) + 1 AS w FROM s;", Engine.ARROW),
         ("INSERT INTO t SELECT id, xpath_int('<a>' || id || '</a>', 'a') FROM s;", Engine.SPARK),
     ],
 )

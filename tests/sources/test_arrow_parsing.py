@@ -1,6 +1,9 @@
 """The quick way judged by the slow one: whatever Arrow takes, Spark reads as the same values; rubbish is refused."""
 
+import os
 import random
+import signal
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -163,6 +166,33 @@ def test_one_bad_record_does_not_slow_down_all_others() -> None:
     assert sum(len(part) for part in refused) < 100
     assert [int(at) for part, _ in parts for at in part.positions] == list(range(5000))
     assert [part.end for part, _ in parts][-1] == 5000
+
+
+def test_a_signal_that_arrives_meanwhile_is_handled_and_cancels_nothing() -> None:
+    """Arrow's reader gives up in the main thread: an app that SIGTERM ends while it loads would fail."""
+    values = pa.array([b"%d,x%d\n" % (n, n) for n in range(50_000)], pa.binary())
+    columns = Schema.of([Column("a", parse_type("INT")), Column("b", parse_type("STRING"))])
+    parse = quick_parser(CSV, "csv", columns, ("a", "b"))
+    assert parse is not None
+    taken: list[int] = []
+    done = threading.Event()
+
+    def send() -> None:
+        while not done.wait(0.001):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    sender = threading.Thread(target=send)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: taken.append(number))
+    try:
+        sender.start()
+        while len(taken) < 50:
+            table = parse(values)
+            assert table is not None
+            assert table.num_rows == 50_000
+    finally:
+        done.set()
+        sender.join()
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_type_that_arrow_does_not_read_is_left_to_spark() -> None:

@@ -10,10 +10,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millpond.errors import MillpondError, TableError
-from millpond.relational.codes import Numbers, whole
+from millpond.relational.codes import Numbers, whole, with_values
 from millpond.schema import Check, Schema
 from millpond.tables.constraints import breaks
 
@@ -87,12 +86,8 @@ class RowStates:
         """Set values of rows; each key at most once."""
         if not len(codes):
             return
-        order = np.argsort(codes)
-        # replace_with_mask takes the values in the order of the rows, hence the sort.
-        mask = np.zeros(len(self.here), bool)
-        mask[codes] = True
         for name, found in values.items():
-            self.columns[name] = pc.replace_with_mask(self.columns[name], pa.array(mask), whole(found.take(order)))
+            self.columns[name] = with_values(self.columns[name], codes, whole(found))
         self.here[codes] = here
         self.hit[codes] = True
 

@@ -8,13 +8,13 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 
 from millpond.engine.row_sets import ROW_NUMBER
 from millpond.errors import TableError
 from millpond.expressions.compile import Compiled, NotCompilable, compile_expression
 from millpond.plan.statement_groups import ORDER
+from millpond.relational.codes import with_values
 from millpond.relational.joins import as_mask
 from millpond.schema import Schema, type_name
 
@@ -108,10 +108,8 @@ def _value(expression: Compiled, rows: pa.Table) -> pa.ChunkedArray:
 
 def _put(column: pa.ChunkedArray, places: np.ndarray, values: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column with new values at some positions."""
-    mask = np.zeros(len(column), bool)
-    mask[places] = True
     whole = column.combine_chunks()
-    return pa.chunked_array([pc.replace_with_mask(whole, pa.array(mask), values.combine_chunks().cast(whole.type))])
+    return pa.chunked_array([with_values(whole, places, values.combine_chunks().cast(whole.type))])
 
 
 def _changed(walk: Walk, rows: pa.Table, met: np.ndarray) -> pa.Table:

@@ -241,7 +241,7 @@ def _is_taken(node: exp.Expr) -> bool:
 
 
 def _named(name: str, type_: pa.DataType | None) -> exp.Expr:
-    return with_type(exp.column(name, quoted=True), type_)
+    return with_type(exp.column(name, table=BATCH, quoted=True), type_)
 
 
 def _function(window: exp.Window) -> tuple[str, exp.Expr, exp.Expr | None]:

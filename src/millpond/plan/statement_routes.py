@@ -16,6 +16,7 @@ from millpond.expressions.failures import NotCompilable
 from millpond.plan.aggregate_model import END, START, AggregatePlan
 from millpond.plan.missing import rewrite_missing
 from millpond.plan.model import BATCH, FlowPlan, Plan, Step, TableKind
+from millpond.plan.over_model import OverPlan
 from millpond.plan.routing import Facts, limits_of, route
 from millpond.plan.source_catalog import record_schema
 from millpond.plan.statement_groups import carry_order
@@ -43,6 +44,9 @@ def step_route(step: Step, flow: FlowPlan, plan: Plan) -> Route:
     if step.aggregate is not None:
         aggregate = step.aggregate
         return _route(plan, lambda: _aggregate(aggregate, plan, batch))
+    over = step.over
+    if over is not None:
+        return _route(plan, lambda: _windows(step.query, over, plan, batch))
     return _route(plan, lambda: _rows(step.query, _schemas(step.query, plan, batch)))
 
 
@@ -90,6 +94,15 @@ def _rows(query: exp.Query, schemas: Mapping[str, pa.Schema]) -> pa.Table:
     for default in list(known.find_all(Default)):
         default.replace(exp.Null())
     return ArrowEvaluator().evaluate(rewrite_missing(known), inputs)
+
+
+def _windows(query: exp.Query, over: OverPlan, plan: Plan, batch: Schema | None) -> None:
+    """Evaluate the rows of the window functions, and the query over these and the values of the functions."""
+    ordered = carry_order(over.rows) or over.rows
+    rows = _rows(ordered, _schemas(ordered, plan, batch))
+    for call in (call for window in over.windows for call in window.calls):
+        rows = rows.append_column(call.name, pa.nulls(0, call.type))
+    _rows(query, _schemas(query, plan, Schema.from_arrow(rows.schema)))
 
 
 def _aggregate(aggregate: AggregatePlan, plan: Plan, batch: Schema | None) -> None:

@@ -121,6 +121,19 @@ def whole(values: Values) -> pa.Array:
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
+def with_values(column: pa.Array, places: Numbers, values: pa.Array) -> pa.Array:
+    """A column with new values at some places, each of them at most once."""
+    if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
+        # replace_with_mask has no kernel for these.
+        taken = np.arange(len(column))
+        taken[places] = len(column) + np.arange(len(places))
+        return pa.concat_arrays([column, values]).take(pa.array(taken))
+    mask = np.zeros(len(column), bool)
+    mask[places] = True
+    # It takes the values in the order of the rows, hence the sort.
+    return pc.replace_with_mask(column, pa.array(mask), values.take(pa.array(np.argsort(places))))
+
+
 def in_type(values: Values, type_: pa.DataType) -> pa.Array:
     """Values cast as CAST does; NotCompilable for one that cannot be, because Spark shall report it."""
     try:

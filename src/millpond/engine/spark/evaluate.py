@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, types
+from pyspark.sql import functions as f
 from sqlglot import exp
 
 from millpond.contracts.evaluator import Engine, Input, TableInput
@@ -59,12 +60,44 @@ class SparkEvaluator:
     ) -> DataFrame:
         """The rows as a DataFrame, which is evaluated when it is read."""
         names = {name: self._view(name, inputs[name]) for name in tables_of(query)}
-        return self._views.session.sql(spark_text(query, names), args=list(parameters) or None)
+        found = self._views.session.sql(spark_text(query, names), args=list(parameters) or None)
+        return _with_element_types(found) if _has_empty_collection(query) else found
 
     def _view(self, name: str, given: Input | DataFrame) -> str:
         if isinstance(given, TableInput):
             return self._views.table(given.table, changed=given.changed)
         return self._views.frame(name, self._views.in_spark(given))
+
+
+def _has_empty_collection(tree: exp.Expr) -> bool:
+    """Whether it contains array() or map(), whose elements have no type."""
+    arrays = (not node.expressions for node in tree.find_all(exp.Array))
+    maps = (node.name.lower() == "map" and not node.expressions for node in tree.find_all(exp.Anonymous))
+    return any(arrays) or any(maps)
+
+
+def _with_element_types(rows: DataFrame) -> DataFrame:
+    """The rows with STRING where elements have no type, which Spark cannot hand over as Arrow."""
+    fields = [(field.name, field.dataType, _typed(field.dataType)) for field in rows.schema.fields]
+    if all(found == wanted for _, found, wanted in fields):
+        return rows
+    return rows.toDF(*(f"c{n}" for n in range(len(fields)))).select(
+        *(f.col(f"c{n}").cast(wanted).alias(name) for n, (name, _, wanted) in enumerate(fields))
+    )
+
+
+def _typed(type_: types.DataType, *, inside: bool = False) -> types.DataType:
+    if isinstance(type_, types.ArrayType):
+        return types.ArrayType(_typed(type_.elementType, inside=True), type_.containsNull)
+    if isinstance(type_, types.MapType):
+        key, value = _typed(type_.keyType, inside=True), _typed(type_.valueType, inside=True)
+        return types.MapType(key, value, type_.valueContainsNull)
+    if isinstance(type_, types.StructType):
+        fields = [
+            types.StructField(each.name, _typed(each.dataType, inside=True), each.nullable) for each in type_.fields
+        ]
+        return types.StructType(fields)
+    return types.StringType() if inside and isinstance(type_, types.NullType) else type_
 
 
 ROWS_VIEW = "__mp_rows"
@@ -98,7 +131,8 @@ def evaluate_on_spark(
     arrow_frame(session, rows).createOrReplaceTempView(ROWS_VIEW)
     query = exp.select(exp.alias_(expression.copy(), "v")).from_(exp.to_identifier(ROWS_VIEW))
     try:
-        return session.sql(render(query), args=list(parameters)).toArrow()["v"]
+        found = session.sql(render(query), args=list(parameters))
+        return (_with_element_types(found) if _has_empty_collection(expression) else found).toArrow()["v"]
     except Exception as error:
         raise translate(error) from error
 

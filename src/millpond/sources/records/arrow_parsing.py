@@ -150,13 +150,23 @@ def _parse_csv(values: pa.Array, columns: Schema, names: Sequence[str], form: Fi
     fields = [f"f{place}" for place in range(len(names))]
     reading = pyarrow.csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=fields)
     try:
-        table = pyarrow.csv.read_csv(BytesIO(data), reading, parsing, converting)
+        table = _not_cancelled(lambda: pyarrow.csv.read_csv(BytesIO(data), reading, parsing, converting))
     except pa.ArrowInvalid:
         return None
     table = table.select(list(types)).rename_columns(list(wanted))
     for name in (c.name for c in columns if c.name not in wanted):
         table = table.append_column(name, pa.nulls(table.num_rows, read_as[name]))
     return _cast(table, columns) if table.num_rows == len(values) else None
+
+
+def _not_cancelled(read: Callable[[], pa.Table]) -> pa.Table:
+    """What is read; again after a signal, for which Arrow gives up in the main thread, although the signal's handler,
+    which Arrow calls, decides what it means."""
+    while True:
+        try:
+            return read()
+        except pa.ArrowCancelled:
+            continue
 
 
 def _bytes(values: pa.Array) -> tuple[bytes, npt.NDArray[np.int32]]:
