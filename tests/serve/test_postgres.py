@@ -177,6 +177,7 @@ def test_changes_and_transactions_where_they_are_allowed(writable: int) -> None:
             other.execute("INSERT INTO users (user_id, tier) VALUES ('u9', NULL)")
         assert other.execute("DELETE FROM users WHERE user_id = 'u3'").rowcount == 1
         assert other.execute("SELECT COUNT(*) FROM notes").fetchone() == (0,)
+        other.execute("DROP TABLE notes")
 
 
 def test_psycopg2_and_sqlalchemy_read_and_reflect(port: int) -> None:
