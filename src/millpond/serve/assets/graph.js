@@ -142,6 +142,9 @@ function curve(points, down) {
   return { written, label: { x: (all[middle].x + all[middle + 1].x) / 2, y: (all[middle].y + all[middle + 1].y) / 2 } };
 }
 
+// Of a path the end says most.
+const tail = (text, length) => (text.length > length ? `…${text.slice(text.length - length + 1)}` : text);
+const nodeName = (node) => (node.kind === "sink" ? tail(node.name.replace(/^[a-z0-9]+:\/\//, ""), 17) : cut(node.name, 18));
 const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
 /** The picture of a graph; `update(state)` colours it and writes the figures of now. */
@@ -172,7 +175,7 @@ export function picture(graph, down, href) {
       s("rect", { width: NODE.width, height: NODE.height, rx: 10 }),
       s("rect", { class: "state", width: 4, height: NODE.height - 20, x: 0, y: 10, rx: 2 }),
       s("path", { class: "glyph", d: GLYPHS[node.kind], transform: "translate(11 12)" }),
-      s("text", { x: 32, y: 24, class: "name" }, cut(node.kind === "sink" ? node.name.replace(/^[a-z]+:\/\//, "") : node.name, 21)),
+      s("text", { x: 32, y: 24, class: "name" }, nodeName(node)),
       detail,
     );
     svg.append(group);

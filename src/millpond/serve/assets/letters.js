@@ -14,6 +14,8 @@ function decoded(base64) {
   return new TextDecoder().decode(bytes);
 }
 
+/** A time to the second; all times are UTC. */
+const moment = (at) => at.replace("T", " ").replace(/(\.\d+)?Z?$/, "");
 const literal = (text) => `'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'")}'`;
 
 export function letters(state) {
@@ -49,7 +51,7 @@ export function letters(state) {
         counts,
         grid(
           [{ name: "code" }, { name: "flow" }, { name: "source" }, { name: "letters", number: true }, { name: "last" }, { name: "" }],
-          grouped.rows.map(([code, flow, source, number, at]) => [h("code", {}, code), flow ?? "", source ?? "", count(number), at, button(`code = ${literal(code)} AND flow = ${literal(flow ?? "")}`, "Replay")]),
+          grouped.rows.map(([code, flow, source, number, at]) => [h("code", {}, code), flow ?? "", source ?? "", count(number), moment(at), button(`code = ${literal(code)} AND flow = ${literal(flow ?? "")}`, "Replay")]),
           { "aria-label": "Reasons" },
         ),
         h("p", {}, button(null, "Replay all"), " ", h("span", { class: "soft" }, "Records that succeed leave the table in the same commit.")),
@@ -74,7 +76,7 @@ function letter([at, code, flow, line, source, position, reason, raw]) {
   return h(
     "details",
     { class: "letter" },
-    h("summary", {}, h("code", {}, code), " ", h("span", {}, reason), h("span", { class: "soft" }, ` ${at}`)),
+    h("summary", {}, h("code", {}, code), " ", h("span", {}, reason), h("span", { class: "soft" }, ` ${moment(at)}`)),
     h("p", { class: "soft" }, `${flow ?? ""}${line === null ? "" : `, line ${line}`} · ${source ?? ""}${position === null ? "" : ` at ${position}`}`),
     h("pre", {}, decoded(raw)),
   );
