@@ -1,18 +1,15 @@
 """Every section of the documents in this folder is an app with the rows that must come out of it."""
 
-import os
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.seeds import FRESH, replayed_by
+from tests.seeds import replayed_by
+from tests.sql_files.sections import FOLDER, SECTIONS, failed_of
 
 from millpond.testing.documents import Section, read_sections
 from millpond.testing.sql_files import CommandLine, InProcess, run_section
 
-FOLDER = Path(__file__).parent
-SECTIONS = [section for file in sorted(FOLDER.glob("*.md")) for section in read_sections(file)]
 # What a user meets first goes through the command line too; the rest would only repeat the start of a JVM.
 THROUGH_PROCESSES = read_sections(FOLDER / "everyday.md")
 SAMPLE = 12
@@ -32,15 +29,15 @@ def test_through_the_command_line(section: Section, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_spark_gives_the_same_rows(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark is the reference: some sections, other ones in each run, and all of them in `make soak`."""
+    """Spark is the reference."""
     monkeypatch.setenv("MILLPOND_ENGINE", "spark")
-    chosen = SECTIONS if os.environ.get("MILLPOND_SOAK") else random.Random(FRESH).sample(SECTIONS, SAMPLE)
-    failed: dict[str, str] = {}
-    for number, section in enumerate(chosen):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        try:
-            run_section(section, folder, InProcess(lambda: spark))
-        except Exception as error:
-            failed[section.name] = str(error)
-    assert failed == {}, replayed_by()
+    assert failed_of(SAMPLE, tmp_path, spark) == {}, replayed_by()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("backend", ["sqlite", "delta"])
+def test_another_backend_gives_the_same_rows(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    monkeypatch.setenv("MILLPOND_BACKEND", backend)
+    assert failed_of(SAMPLE, tmp_path, spark) == {}, replayed_by()

@@ -221,6 +221,40 @@ def test_a_table_moves_with_its_rows_there_and_back(run: App, tmp_path: Path, pl
     assert app.query("SELECT * FROM sums ORDER BY 1").rows() == [{"user_id": "a", "n": 3}, {"user_id": "b", "n": 7}]
 
 
+def test_what_aggregates_need_is_in_delta_too(run: App, tmp_path: Path) -> None:
+    write(tmp_path, {"user_id": "a", "n": 1}, {"user_id": "a", "n": 1}, {"user_id": "b", "n": 5})
+    columns = "user_id, COUNT(DISTINCT n) AS kinds, MEDIAN(n) AS middle"
+    text = f"{STREAM} CREATE TABLE t AS SELECT {{}} FROM s GROUP BY user_id WITH ('backend' = '{{}}');"
+    run(text.format(columns, "memory"))
+    app = run(text.format(columns, "delta"), accept=True)
+    write(tmp_path, {"user_id": "a", "n": 4}, {"user_id": "a", "n": 1})
+    app = run(text.format(columns, "delta"))
+    found = app.query("SELECT * FROM t ORDER BY 1").rows()
+    assert found == [{"user_id": "a", "kinds": 2, "middle": 1.0}, {"user_id": "b", "kinds": 1, "middle": 5.0}]
+    folders = {path.name.partition("-")[0] for path in (tmp_path / "state" / "store" / "delta").iterdir()}
+    assert len(folders) == 4
+    # One more aggregate: the rows are copied into a folder with the new column.
+    app = run(text.format(f"{columns}, COUNT(*) AS n", "delta"), accept=True)
+    assert app.query("SELECT user_id, middle, n FROM t WHERE user_id = 'b'").rows() == [
+        {"user_id": "b", "middle": 5.0, "n": 0}
+    ]
+    write(tmp_path, {"user_id": "b", "n": 7})
+    app = run((tmp_path / "app.sql").read_text())
+    assert app.query("SELECT user_id, middle, n FROM t WHERE user_id = 'b'").rows() == [
+        {"user_id": "b", "middle": 6.0, "n": 1}
+    ]
+
+
+def test_columns_are_added_to_a_table_in_the_state_directory(run: App, tmp_path: Path) -> None:
+    run(f"{TABLE} WITH ('backend' = 'delta'); INSERT INTO users (user_id, n) VALUES ('a', 1);")
+    wider = "CREATE TABLE users (user_id STRING PRIMARY KEY, n BIGINT, tier STRING DEFAULT 'X')"
+    for _ in range(2):
+        app = run(f"{wider} WITH ('backend' = 'delta'); INSERT INTO users (user_id, n) VALUES ('a', 1);", accept=True)
+        assert app.query("SELECT * FROM users").rows() == [{"user_id": "a", "n": 1, "tier": "X"}]
+    app.stop()
+    assert [path.name for path in (tmp_path / "state" / "store" / "delta").iterdir()] == ["users-2"]
+
+
 WORKER = """
 import sys
 from pathlib import Path

@@ -47,6 +47,7 @@ from millpond.plan.model import (
 from millpond.plan.over_model import OverPlan
 from millpond.plan.source_catalog import record_schema
 from millpond.plan.statement_groups import carry_order
+from millpond.registry import find
 from millpond.relational.compiled import QueryCache
 from millpond.schema import Column, Schema, type_name
 from millpond.sql.parser import parse_expression
@@ -186,9 +187,14 @@ class Preparation:
         assert before is not None
         assert now is not None
         groups, *others = self._companions(flow, plan)
+        there = {name.lower() for name in store.names()}
+        moved = []
         for spec in others:
-            # A new accumulator is empty: values before it was added were not recorded.
-            store.create(spec)
+            if spec.name.lower() in there and store.table(spec.name).spec.backend != spec.backend:
+                moved.append((spec, store.table(spec.name).to_arrow()))
+            else:
+                # A new accumulator is empty: values before it was added were not recorded.
+                store.create(spec)
         if change.again:
             return self._backfilled(table, puts)
         rows = reshaped_groups(store.table(groups.name).to_arrow(), groups.schema, before, now)
@@ -197,7 +203,7 @@ class Preparation:
             touched, keep = outputs(Work(self._context, tx, self._views), plan, rows, spec.schema)
             tx.rollback()
         kept = with_rows(reshaped(store.table(table.name).to_arrow(), spec.schema), touched.filter(keep), spec.schema)
-        return Reshapes(((groups, rows), (spec, kept)), puts)
+        return Reshapes(((groups, rows), (spec, kept), *moved), puts)
 
     def _backfilled(self, table: TablePlan, puts: dict[str, Any]) -> Reshapes:
         """The rows of a table and its companions from all past records of its source, with its definition; views over
@@ -277,7 +283,9 @@ class Preparation:
     def _companions(self, flow: FlowPlan, plan: AggregatePlan) -> tuple[TableSpec, ...]:
         step = next(step for step in flow.steps if step.aggregate is plan)
         batch = self._over_schema(flow, step) if step.over is not None else self._batch_schema(flow)
-        return tuple(companion_specs(self._views, plan, lambda query: self._no_rows(query, batch)))
+        found = companion_specs(self._views, plan, lambda query: self._no_rows(query, batch))
+        table = self._context.plan.table(step.target) if step.target else None
+        return tuple(found if table is None else (_stored_like(spec, table.spec) for spec in found))
 
     def _make_companions(self, flow: FlowPlan, plan: AggregatePlan) -> None:
         for spec in self._companions(flow, plan):
@@ -326,6 +334,16 @@ def _at(place: Place) -> Iterator[None]:
         yield
     except Exception as error:
         raise translate(error, place) from error
+
+
+def _stored_like(companion: TableSpec, table: TableSpec) -> TableSpec:
+    """What a table needs beside its rows is in memory; that of a table that may be larger than the memory is where
+    such tables are."""
+    has_nested_key = any(pa.types.is_nested(companion.schema[name].type) for name in companion.schema.key)
+    if not find("backend", table.backend).capabilities.files or has_nested_key:
+        return companion
+    values = {name: value for name, value in table.values.items() if name in ("merge.interval", "merge.rows")}
+    return replace(companion, backend=table.backend, values=values)
 
 
 def is_held(context: Context, flow: FlowPlan) -> bool:

@@ -49,6 +49,9 @@ def reshaping(table: TablePlan, found: Definition, plan: Plan, store: Store) -> 
         other = _aggregate(table, found, plan)
     if other is None or same_place:
         return other
+    if table.spec.backend == there.spec.backend and not table.spec.values.get("path"):
+        # The backend has chosen its place, and chooses another.
+        return other
     return replace(other, moves=f"from {there.spec.backend} to {table.spec.backend}")
 
 
@@ -124,5 +127,8 @@ def ensure_columns(store: Store, spec: TableSpec) -> None:
     """Create a table, or add the missing columns to the existing one."""
     there = {name.lower() for name in store.names()}
     if spec.name.lower() in there and store.table(spec.name).schema.names != spec.schema.names:
-        store.reshape([(spec, reshaped(store.table(spec.name).to_arrow(), spec.schema))], {})
+        place = {"path": None} if find("backend", spec.backend).capabilities.files else {}
+        made = replace(spec, values={**spec.values, **place})
+        store.reshape([(made, reshaped(store.table(spec.name).to_arrow(), spec.schema))], {})
+        return
     store.create(spec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -100,6 +100,12 @@ class Bucket:
                 obstore.put(self._store, key, path)
         except MISSING as error:
             raise self._failure("MP501", f"There is no bucket '{self.name}'.", "Create it.") from error
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects; one that does not exist is not an error."""
+        if keys:
+            with self._coded(keys[0]):
+                obstore.delete(self._store, list(keys))
 
     @contextmanager
     def _coded(self, key: str) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -131,6 +132,9 @@ def _shape(spec: TableSpec) -> str:
     return repr((columns, [name.lower() for name in spec.schema.key], spec.backend, spec.values.get("path")))
 
 
+# `MILLPOND_BACKEND=sqlite` is the backend of tables that name none, to test that all return the same rows; a server has
+# the address `MILLPOND_BACKEND_URL`.
+MEMORY, BACKEND, URL = "memory", "MILLPOND_BACKEND", "MILLPOND_BACKEND_URL"
 _GENERAL = {o.name for o in TABLE_OPTIONS if o.name not in ("backend", "extension")}
 
 
@@ -139,13 +143,15 @@ def _backend(statement: CreateTable, clauses: Clauses, context: Context) -> tupl
     if len(named) > 1:
         message = "'backend' and 'extension' are two names of the same option."
         context.findings.error("MP306", message, named[1].place, "Keep one of them.")
-    name, place = (named[0].value, named[0].value_place) if named else ("memory", statement.name.place)
+    own = [e for e in clauses.table if e.name not in _GENERAL and e not in named]
+    usual = os.environ.get(BACKEND, MEMORY) if not own else MEMORY
+    name, place = (named[0].value, named[0].value_place) if named else (usual, statement.name.place)
     try:
         if name.lower() == JDBC:
             return _by_url(clauses, named, context)
         plugin = registry.find("backend", name, place)
-        own = [e for e in clauses.table if e.name not in _GENERAL and e not in named]
-        return plugin.name, complete(read_entries(own, plugin.options, context.findings), plugin.options, {})
+        values = complete(read_entries(own, plugin.options, context.findings), plugin.options, {})
+        return plugin.name, {**values, "url": os.environ[URL]} if not named and URL in os.environ else values
     except MillpondError as error:
         context.findings.catch(error, place)
         return name, {}

@@ -113,7 +113,8 @@ class TableStore:
             # Opened before it is logged, because opening its file may fail.
             assert rows.current is not None
             table = self._live(self._next_table, rows)
-            self._append({"create": {"id": table.id, "spec": spec_as_json(spec)}})
+            # With the path that the backend has chosen.
+            self._append({"create": {"id": table.id, "spec": spec_as_json(table.spec)}})
             self._next_table += 1
             self._add(table)
             return table
@@ -371,6 +372,8 @@ class TableStore:
         self.published = {**self.published, table.id: table.rows.current}
 
     def _reopen(self, table: LiveTable, spec: TableSpec) -> LiveTable:
+        if table.capabilities.files and not spec.values.get("path"):
+            spec = replace(spec, values={**spec.values, "path": table.spec.values.get("path")})
         difference = _shape_difference(table.spec, spec)
         if difference:
             message = f"Table '{spec.name}' already exists with another {difference}."

@@ -7,6 +7,7 @@ after the merge."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,18 @@ FOLDER = "delta"
 
 
 def path_of(spec: TableSpec, folder: Path | None) -> str:
-    """Where the table is."""
+    """Where the table is. A new one without path gets a folder of its own, because its predecessor may still be read
+    when its columns change."""
     path = spec.values.get("path")
     if path:
         return str(path)
     if folder is None:
         message = f"Table '{spec.name}' has the backend delta but no 'path'."
         raise OptionError("MP305", message, hint="Set a folder: WITH ('backend' = 'delta', 'path' = 'history').")
-    return str((folder / FOLDER).resolve() / spec.name.lower())
+    base, number = (folder / FOLDER).resolve(), 1
+    while (path := base / (spec.name.lower() + (f"-{number}" if number > 1 else ""))).exists():
+        number += 1
+    return str(path)
 
 
 def make(spec: TableSpec, clock: Clock, folder: Path | None) -> Any:
@@ -39,10 +44,12 @@ def make(spec: TableSpec, clock: Clock, folder: Path | None) -> Any:
         message = f"Delta requires the package '{error.name}', which is not installed."
         raise SetupError("MP309", message, hint="Run: pip install 'millpond[delta]'") from error
 
-    def connect(defined: TableSpec, owner: str) -> DeltaTable:
-        return DeltaTable(defined, owner, path_of(defined, folder))
+    path = path_of(spec, folder)
 
-    return DeltaRows(connect, spec, clock, folder, path_of(spec, folder))
+    def connect(defined: TableSpec, owner: str) -> DeltaTable:
+        return DeltaTable(defined, owner, path)
+
+    return DeltaRows(connect, replace(spec, values={**spec.values, "path": path}), clock, folder)
 
 
 def is_remote(path: str | None) -> bool:

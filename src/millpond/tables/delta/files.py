@@ -26,6 +26,7 @@ from millpond.faults import reach
 from millpond.redact import redact
 from millpond.schema import Schema, type_name
 from millpond.tables.delta.conditions import quoted
+from millpond.uris import parse_uri
 
 # The names of our numbers in the transactions of a Delta table.
 VERSION, ROW, OWNER, MADE = "millpond.version", "millpond.row", "millpond.owner", "millpond.made"
@@ -47,8 +48,9 @@ class DeltaFiles:
     """One Delta table; used by one thread at a time, except `read`. `snapshot` is the newest version that was seen."""
 
     def __init__(self, path: str, schema: Schema, values: Mapping[str, Any]) -> None:
-        self.path, self._schema = path, schema
+        self.path, self._schema = path.replace("s3a://", "s3://", 1), schema
         self.is_local = "://" not in path
+        self._values = {**dict.fromkeys(_S3), **values}
         given = {name: str(values[option]) for option, name in _S3.items() if values.get(option) is not None}
         self._options = None if self.is_local else {"AWS_ALLOW_HTTP": "true", **given}
         self._table: deltalake.DeltaTable | None = None
@@ -99,6 +101,12 @@ class DeltaFiles:
         """Remove everything."""
         if self.is_local:
             shutil.rmtree(self.path, ignore_errors=True)
+            return
+        from millpond.objects.store import Bucket
+
+        uri = parse_uri(self.path)
+        bucket = Bucket(uri, self._values, lambda code, message, hint: SourceError(code, message, hint=hint))
+        bucket.delete([found.key for found in bucket.list(uri.path.strip("/"))])
 
     def refresh(self) -> None:
         """See what others have committed."""

@@ -17,9 +17,9 @@ class DeltaRows(RemoteRows):
     """A change is final by the log record; the log must keep it until the Delta table has it. A table in a folder is
     opened with what the log has, so that its rows can be moved elsewhere."""
 
-    def __init__(self, connect: Connect, spec: TableSpec, clock: Clock, folder: Path | None, path: str) -> None:
-        self._path = path
-        self._may_open = spec.recovered and "://" not in path
+    def __init__(self, connect: Connect, spec: TableSpec, clock: Clock, folder: Path | None) -> None:
+        self._path = str(spec.values["path"])
+        self._may_open = spec.recovered and "://" not in self._path
         super().__init__(connect, spec, clock, folder)
 
     @property
