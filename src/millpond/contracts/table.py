@@ -108,6 +108,17 @@ class Change:
 
 
 @dataclass(frozen=True)
+class TableFiles:
+    """A table in Parquet files, for Spark, which reads them itself: the rows of the files at `paths` whose `key` is not
+    among `hidden`, and beside them `rows`. The files may have more columns."""
+
+    paths: tuple[str, ...]
+    key: tuple[str, ...]
+    hidden: pa.Table
+    rows: pa.Table
+
+
+@dataclass(frozen=True)
 class StoreStats:
     """Statistics of a store since it was opened: the durations of commits, and of writing and syncing their log
     records, and the number of transactions that are open now."""
@@ -179,6 +190,10 @@ class ReadTable(Protocol):
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows; without copying where the backend can."""
 
+    def files(self) -> TableFiles | None:
+        """All rows as files that Spark can read; None if there are none, or if the transaction has changed the
+        table."""
+
 
 class WriteTable(ReadTable, Protocol):
     """The changing methods: outside a transaction each call is one of its own. They return the number of changed rows;
@@ -246,7 +261,7 @@ def _names(*contracts: type) -> frozenset[str]:
 
 
 # What `dir()` of a table lists; attributes for the planner and the store are not for users.
-PUBLIC = _names(ReadTable, WriteTable, Table) - {"spec", "capabilities"}
+PUBLIC = _names(ReadTable, WriteTable, Table) - {"spec", "capabilities", "files"}
 
 T = TypeVar("T")
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.contracts.table import TableFiles
 from millpond.schema import Schema
 from millpond.tables.heap import Version, empty_version, no_rows
 from millpond.tables.index import Ids
@@ -56,6 +57,9 @@ class State(Protocol):
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> Ids | None:
         """A superset of the rows that satisfy a condition, if the backend can find it without reading every row; else
         None."""
+
+    def files(self) -> TableFiles | None:
+        """The same rows as files, if there are such."""
 
 
 class Base(State, Protocol):
@@ -116,6 +120,9 @@ class Draft:
     @property
     def indexed_columns(self) -> tuple[tuple[int, ...], ...]:
         return self.base.indexed_columns
+
+    def files(self) -> TableFiles | None:
+        return None if self.touched else self.base.files()
 
     @property
     def touched(self) -> bool:

@@ -213,6 +213,9 @@ class Version:
         tail = max(0, self.rows - len(self.chunks)) * len(self.schema) * _VALUE_BYTES
         return self.chunks.nbytes + self.heap.nbytes + runs + tail
 
+    def files(self) -> None:
+        """None: the rows are in memory."""
+
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> Ids | None:
         """None: a heap has no better way than reading every row."""
         return None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.contracts.table import PUBLIC, documented
+from millpond.contracts.table import PUBLIC, TableFiles, documented
 from millpond.contracts.table import Keys as KeysGiven
 from millpond.errors import BindError, ConstraintError, TableError, did_you_mean
 from millpond.expressions.parameters import has_nested, written_out
@@ -129,6 +129,9 @@ class ReadableTable:
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         return self._state().all(self._positions(columns))
+
+    def files(self) -> TableFiles | None:
+        return self._state().files()
 
     def _selected(self, condition: Any, parameters: Sequence[Any]) -> selection.Selected:
         state = self._state()

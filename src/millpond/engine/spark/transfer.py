@@ -7,15 +7,18 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql import types as spark
 
-from millpond.contracts.table import ReadTable
+from millpond.contracts.table import ReadTable, TableFiles
 from millpond.disk import disk_errors, make_folder, open_beside
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ, Column, Schema
 
@@ -98,6 +101,8 @@ def schema_of(relation: Dataset) -> Schema:
 # Measured (docs/performance.md): above some tens of thousands of rows a Parquet file is faster than createDataFrame.
 ROWS_DIRECT_MAX = 40_000
 VERSIONS_KEPT = 3
+# The names of columns with keys whose rows in files are not to be read.
+HIDDEN = "__mp_hidden"
 # Files of transferred rows that a thread may still read; a statement needs two or three.
 PASSING_KEPT = 8
 
@@ -116,7 +121,23 @@ class Exchange:
         """The table as a DataFrame; `shared`: the version is committed, so other flows can use the same snapshot."""
         if len(table) <= ROWS_DIRECT_MAX or not shared:
             return arrow_frame(session, table.to_arrow())
+        files = table.files()
+        if files is not None:
+            return self._of_files(session, files, table.schema)
         return session.read.parquet(f"file://{self._file(table)}")
+
+    def _of_files(self, session: SparkSession, files: TableFiles, schema: Schema) -> DataFrame:
+        """A table that Spark reads itself: only what its files do not have passes through the driver."""
+        names, beside = list(schema.names), arrow_frame(session, files.rows)
+        if not files.paths:
+            return beside.select(*map(column, names))
+        read = session.read.schema(beside.schema).parquet(*files.paths)
+        if files.hidden.num_rows:
+            marks = [f"{HIDDEN}{n}" for n in range(len(files.key))]
+            hidden = arrow_frame(session, files.hidden.rename_columns(marks))
+            equal = [column(name).eqNullSafe(column(mark)) for name, mark in zip(files.key, marks, strict=True)]
+            read = read.join(hidden, reduce(and_, equal), "left_anti").unionByName(beside)
+        return read.select(*map(column, names))
 
     def rows(self, session: SparkSession, rows: pa.Table) -> DataFrame:
         """Rows that belong to no table, for one batch; files of earlier rows are removed."""
@@ -207,6 +228,15 @@ class Views:
 def _write(rows: pa.Table, path: Path) -> None:
     with disk_errors(path), os.fdopen(open_beside(path), "wb") as file:
         pq.write_table(rows, file, compression="none", use_dictionary=False, write_statistics=False)
+
+
+def column(name: str) -> SparkColumn:
+    """A column of any name."""
+    return functions.col(_quoted(name))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _plain(name: str) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from millpond.contracts.remote_table import RowChange
-from millpond.contracts.table import Clock, TableSpec
+from millpond.contracts.table import Clock, TableFiles, TableSpec
 from millpond.errors import MillpondError, TableError
 from millpond.tables.remote.reader import RemoteVersion
 from millpond.tables.remote.rows import Connect, RemoteRows
@@ -40,6 +43,18 @@ class DeltaRows(RemoteRows):
         if self._remote is not None:
             table: Any = self._remote
             table.configure(spec.values)
+
+    def files(self, version: RemoteVersion) -> TableFiles | None:
+        """The files of the Delta table; in front of them what is not merged yet, as it was at the version."""
+        self.settle()
+        table: Any = self.remote
+        found = table.files()
+        if found is None:
+            return None
+        later, names = self.history.after(version.number), list(found.key)
+        changed = [part.select(names) for change in later for part in (change.removed, change.added)]
+        rows = self.history.undone(found.rows, version.number)
+        return replace(found, hidden=pa.concat_tables([found.hidden, *changed]), rows=rows)
 
     @property
     def pending(self) -> tuple[RowChange, ...]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.contracts.remote_table import Mark, RowChange
-from millpond.contracts.table import TableSpec
+from millpond.contracts.table import TableFiles, TableSpec
 from millpond.errors import MillpondError, SourceError, StateError, TableError
 from millpond.tables.delta.conditions import of_condition, of_keys
 from millpond.tables.delta.files import DeltaFiles
@@ -34,6 +34,8 @@ LOCK = "_millpond_lock"
 LOCK_S = 10.0
 # A commit waits for a merge when this many times 'merge.rows' are not merged.
 BEHIND_MAX = 4
+# More rows than this are merged before Spark reads the files.
+BESIDE_FILES_MAX = 20_000
 MERGE_ROWS, MERGE_US, KEPT_US = 100_000, 10_000_000, 7 * 24 * 3_600_000_000
 
 
@@ -232,6 +234,18 @@ class DeltaTable:
     def scan(self) -> pa.Table:
         state = self._state
         return self._in_front(state, self._files.read(state.files))
+
+    def files(self) -> TableFiles | None:
+        """For Spark; None in S3, which needs jars that are not part of the package."""
+        if not self._files.is_local:
+            return None
+        if len(self._state.overlay) > BESIDE_FILES_MAX:
+            with suppress(SourceError):
+                self.merge()
+        state, key = self._state, self._schema.key
+        written, deleted = state.overlay.rows(), state.overlay.deleted()
+        hidden = pa.concat_tables([written.select(list(key)), deleted.select(list(key))])
+        return TableFiles(tuple(state.files.file_uris()), key, hidden, written)
 
     def count(self) -> int:
         return int(self.scan().num_rows) if len(self._state.overlay) else self._files.count()

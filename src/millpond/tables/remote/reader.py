@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.contracts.table import TableFiles
 from millpond.schema import Column, Schema
 from millpond.tables.heap import Version, empty_version
 from millpond.tables.index import Ids, distinct
@@ -149,6 +150,9 @@ class RemoteReader:
         ids = self._fetch(lambda: self._table.remote.lookup(names, keys.columns))
         own = Keys(tuple(c.combine_chunks() for c in self.table(ids, columns).columns))
         return np.sort(ids[among(own, keys)])
+
+    def files(self) -> TableFiles | None:
+        return self._table.files(self._version)
 
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> Ids | None:
         if self._is_complete:

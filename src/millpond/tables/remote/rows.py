@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.contracts.remote_table import Mark, RemotePart, RemoteTable, RowChange
-from millpond.contracts.table import Change, Clock, TableSpec
+from millpond.contracts.table import Change, Clock, TableFiles, TableSpec
 from millpond.disk import write_private
 from millpond.errors import StateError
 from millpond.tables.backend import Urgency
@@ -130,6 +130,10 @@ class RemoteRows:
         self.cache = RemoteCache(size_max, min(lives, default=None), clock, self.stored)
         self.cache.renew(self._current)
         return self.cache
+
+    def files(self, version: RemoteVersion) -> TableFiles | None:
+        """None: only the server reads its rows."""
+        return None
 
     def count(self, version: RemoteVersion) -> int:
         """The number of rows of a version; of rows that expire, how many there are now."""

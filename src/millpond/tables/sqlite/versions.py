@@ -208,6 +208,9 @@ class SqliteVersion:
             return None
         return np.unique(self._by_values(columns, keys)[1])
 
+    def files(self) -> None:
+        """None: Spark cannot read the rows itself."""
+
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> Ids | None:
         part = pushed(condition, self.schema, parameters)
         if part is None:
