@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable as Reader
-from tests.objects.conftest import REGION, Bucket
+from tests.objects.conftest import Bucket
+from tests.objects.servers import ACCESS, REGION, SECRET
 
 from millpond.contracts.table import TableSpec
 from millpond.tables.store import open_store
@@ -19,7 +20,7 @@ from millpond.testing.table_harness import ANN, BO, USERS, refuses
 
 
 def options(bucket: Bucket) -> dict[str, str]:
-    given = {"s3.endpoint": bucket.endpoint, "s3.region": REGION, "s3.access.key": "test", "s3.secret.key": "test"}
+    given = {"s3.endpoint": bucket.endpoint, "s3.region": REGION, "s3.access.key": ACCESS, "s3.secret.key": SECRET}
     return {**given, "path": f"s3://{bucket.name}/users"}
 
 
@@ -32,8 +33,8 @@ def held(bucket: Bucket) -> list[dict[str, Any]]:
     given = {
         "AWS_ENDPOINT_URL": bucket.endpoint,
         "AWS_REGION": REGION,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_ACCESS_KEY_ID": ACCESS,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
         "AWS_ALLOW_HTTP": "true",
     }
     table = Reader(f"s3://{bucket.name}/users", storage_options=given).to_pyarrow_table()
@@ -72,6 +73,13 @@ def test_the_app_that_came_last_owns_the_table(bucket: Bucket, tmp_path: Path) -
     second.close()
     first.close()
     assert held(bucket) == [{**ANN, "age": 1}]
+
+
+def test_a_wrong_secret_is_reported_as_such(bucket: Bucket, tmp_path: Path) -> None:
+    store = open_store(tmp_path / "tables")
+    with refuses(r"MP507(.|\n)*s3.secret.key"):
+        store.create(TableSpec("users", USERS, "delta", {**options(bucket), "s3.secret.key": "wrong"}))
+    store.close()
 
 
 WORKER = """

@@ -74,6 +74,17 @@ def test_explain_shows_the_engine_and_the_reason() -> None:
     assert {t["name"]: t.get("engine") for t in explain_json(plan)["tables"]}["v"] == "arrow"
 
 
+def test_explain_shows_what_passes_through_the_driver_of_a_cluster() -> None:
+    cluster = "SET master = 'spark://host:7077'; SET storage = '/shared';"
+    table = "CREATE TABLE d (id BIGINT PRIMARY KEY, n INT) WITH ('backend' = 'delta');"
+    query = "SELECT /*+ SNAPSHOT(d) */ s.id, d.n FROM s LEFT JOIN d ON d.id = s.id"
+    text = explain_text(planned(f"{cluster} {table} INSERT INTO t {query}; INSERT INTO 'file:out' {query};"))
+    assert text.count("runs on the driver; a batch of more than 200,000 rows on the executors") == 2
+    assert text.count("the executors read the files of d") == 2
+    assert text.count("the changes of t are collected on the driver") == 1
+    assert "executors" not in explain_text(planned(f"{table} INSERT INTO t {query};"))
+
+
 def test_the_setting_is_the_limit() -> None:
     plan = planned("SET driver.max.rows = 1000; INSERT INTO t SELECT id, 1 FROM s;")
     assert limits_of(plan.settings).driver_rows == 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -186,6 +187,32 @@ def test_there_is_one_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with refuses(r"MP801(.|\n)*taken over"):
         first.create(spec)
     first.close()
+
+
+def test_a_stale_process_is_fenced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a network file system that lost the lock of a process which comes back: both have the same state."""
+    spec = TableSpec("users", USERS, "delta", {"path": str(tmp_path / "users"), "merge.interval": 1})
+    store = open_store(tmp_path / "stale")
+    store.create(spec).insert([ANN])
+    store.close()
+    shutil.copytree(tmp_path / "stale", tmp_path / "new")
+    monkeypatch.setattr("millpond.tables.delta.table.DeltaTable._lock_out", lambda table: None)
+    stale, new = open_store(tmp_path / "stale"), open_store(tmp_path / "new")
+    old, users = stale.create(spec), new.create(spec)
+    users.upsert([BO])
+    merge(new, "users")
+
+    def is_rejected() -> bool:
+        try:
+            old.upsert([CY])
+        except mp.MillpondError as error:
+            return "MP801" in str(error)
+        return False
+
+    until(is_rejected)
+    stale.close()
+    new.close()
+    assert held(tmp_path / "users") == sorted([ANN, BO], key=str)
 
 
 def test_a_folder_that_is_gone_is_an_error(tmp_path: Path) -> None:

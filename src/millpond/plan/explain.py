@@ -9,7 +9,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from millpond import registry
-from millpond.contracts.evaluator import Route
+from millpond.contracts.evaluator import Engine, Route
 from millpond.contracts.source import without_identity
 from millpond.options import find_option
 from millpond.plan.aggregate_model import AggregatePlan
@@ -18,6 +18,7 @@ from millpond.plan.flow_plans import INTO_TABLES
 from millpond.plan.missing import joins_with_policy
 from millpond.plan.model import (
     Access,
+    AccessKind,
     ChangesPlan,
     FlowPlan,
     OneShot,
@@ -35,6 +36,7 @@ from millpond.plan.row_parts import compared_columns, matches_by_key
 from millpond.plan.statement_routes import query_route, step_route
 from millpond.redact import redact
 from millpond.schema import Schema, type_name
+from millpond.settings import is_local
 from millpond.sql.spark import render
 
 # How a table gets its rows.
@@ -245,6 +247,25 @@ def _paths(query: exp.Query) -> Iterator[str]:
     return (f"path {text}: {render(node)}" for text, node in paths_in(query))
 
 
+def _on_cluster(step: Step, route: Route, plan: Plan) -> Iterator[str]:
+    """Where a statement runs if executors are on other machines, and what passes through the driver."""
+    if is_local(plan.settings["master"]):
+        return
+    limit = plan.settings["driver.max.rows"]
+    if route.engine is Engine.SPARK:
+        yield "runs on the executors"
+    else:
+        yield f"runs on the driver; a batch of more than {limit:,} rows on the executors"
+    for access in (access for access in step.reads if access.how is AccessKind.SNAPSHOT):
+        table = plan.table(access.table)
+        if table is not None and registry.find("backend", table.spec.backend).capabilities.files:
+            yield f"the executors read the files of {table.name}"
+        elif table is not None:
+            yield f"{table.name} is transferred to the executors once per version"
+    if plan.table(step.target) is not None:
+        yield f"the changes of {step.target} are collected on the driver"
+
+
 def _route(route: Route) -> str:
     return f"engine {route.engine}: {route.reason}"
 
@@ -265,7 +286,9 @@ def _flow_lines(flow: FlowPlan, plan: Plan) -> Iterator[str]:
         yield from (f"     {line}" for line in (*_trouble(step), *_missing(step), *_over(step)))
         yield from (f"     {_access(a)}" for a in step.reads)
         yield from (f"     {line}" for line in _paths(step.query))
-        yield f"     {_route(step_route(step, flow, plan))}"
+        route = step_route(step, flow, plan)
+        yield f"     {_route(route)}"
+        yield from (f"     {line}" for line in _on_cluster(step, route, plan))
     yield from (f"  {line}" for group in flow.groups for line in _group_lines(group, flow))
 
 

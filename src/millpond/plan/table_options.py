@@ -80,10 +80,12 @@ def check_backend(spec: TableSpec, entries: Sequence[OptionEntry], place: Place,
     wrong = plugin.validate(spec) if plugin.validate is not None else None
     if wrong is None:
         return
-    given = next((entry for entry in entries if entry.name == "url"), None)
+    place_name = "url" if any(option.name == "url" for option in plugin.options) else "path"
+    given = next((entry for entry in entries if entry.name == place_name), None)
     example = next((option.help.partition(": ")[2] for option in plugin.options if option.name == "url"), "")
     if given is None:
-        findings.error("MP305", wrong, place, f"Write WITH ('backend' = '{spec.backend}', 'url' = '{example[:-1]}').")
+        hint = f"Write WITH ('backend' = '{spec.backend}', 'url' = '{example[:-1]}')." if example else ""
+        findings.error("MP305", wrong, place, hint or "Remove the option, or write a 'path' to which it belongs.")
     else:
         findings.error("MP302", wrong, given.value_place, f"Such as {example}" if example else "")
 

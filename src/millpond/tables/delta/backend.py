@@ -60,8 +60,8 @@ def validate(spec: TableSpec) -> str | None:
     """What is wrong with the options, as a sentence."""
     path = spec.values.get("path")
     if not is_remote(path):
-        # Those with an environment variable may have a value that is meant for others.
-        own = [option.name for option in S3_OPTIONS if option.environment is None]
+        # Others may have a value that was not given here: a default, or that of the environment.
+        own = [option.name for option in S3_OPTIONS if option.environment is None and option.default is None]
         given = next((name for name in own if spec.values.get(name) is not None), None)
         return None if given is None else f"'{given}' has no effect: the 'path' is a folder, not s3://bucket/folder."
     try:

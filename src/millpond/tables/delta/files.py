@@ -35,6 +35,9 @@ OP, DELETE, UPSERT = "millpond_op", "d", "u"
 GROUP_ROWS = 65_536
 # From this many files on they are compacted; a table of up to this many rows is sorted by key then.
 FILES_MAX, SORTED_ROWS_MAX = 16, 5_000_000
+# delta-rs writes its messages for a terminal.
+COLOURS = re.compile(r"\x1b\[\d*m")
+TIMEOUT_US = 30_000_000
 _S3 = {
     "s3.endpoint": "AWS_ENDPOINT_URL",
     "s3.region": "AWS_REGION",
@@ -50,9 +53,17 @@ class DeltaFiles:
     def __init__(self, path: str, schema: Schema, values: Mapping[str, Any]) -> None:
         self.path, self._schema = path.replace("s3a://", "s3://", 1), schema
         self.is_local = "://" not in path
-        self._values = {**dict.fromkeys(_S3), **values}
+        self._values = {**dict.fromkeys(_S3), "s3.timeout": TIMEOUT_US, **values}
         given = {name: str(values[option]) for option, name in _S3.items() if values.get(option) is not None}
-        self._options = None if self.is_local else {"AWS_ALLOW_HTTP": "true", **given}
+        self._options = (
+            None
+            if self.is_local
+            else {
+                "AWS_ALLOW_HTTP": "true",
+                "timeout": f"{self._values['s3.timeout'] // 1000}ms",
+                **given,
+            }
+        )
         self._table: deltalake.DeltaTable | None = None
         self.snapshot: Any = None
 
@@ -69,9 +80,14 @@ class DeltaFiles:
         except MillpondError:
             raise
         except (DeltaError, OSError, pa.ArrowException) as error:
-            text = re.sub(r"\s+", " ", redact(str(error)))[:300].rstrip(". ")
-            hint = "Check that the folder exists and can be written." if self.is_local else "Check the 's3.' options."
-            raise SourceError("MP506", f"The Delta table {self.path} cannot be used: {text}.", hint=hint) from error
+            text = re.sub(r"\s+", " ", COLOURS.sub("", redact(str(error))))
+            message = f"The Delta table {self.path} cannot be used: {text[:300].rstrip('. ')}."
+            if self.is_local:
+                hint = "Check that the folder exists and can be written."
+                raise SourceError("MP506", message, hint=hint) from error
+            denied = re.search(r"\b40[13]\b", text)
+            hint = "Check 's3.access.key' and 's3.secret.key'." if denied else "Check 's3.endpoint' and the network."
+            raise SourceError("MP507" if denied else "MP506", message, hint=hint) from error
 
     # The life of the files
 

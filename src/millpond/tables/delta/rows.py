@@ -48,7 +48,7 @@ class DeltaRows(RemoteRows):
         """The files of the Delta table; in front of them what is not merged yet, as it was at the version."""
         self.settle()
         table: Any = self.remote
-        found = table.files()
+        found: TableFiles | None = table.files()
         if found is None:
             return None
         later, names = self.history.after(version.number), list(found.key)

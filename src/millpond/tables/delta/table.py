@@ -68,6 +68,8 @@ class DeltaTable:
         self._wake = threading.Condition()
         self._merger: threading.Thread | None = None
         self._due_at: float | None = None
+        # Set when another process has taken the table over.
+        self._fenced: StateError | None = None
         self._is_closing = False
 
     def configure(self, values: Mapping[str, Any]) -> None:
@@ -262,6 +264,8 @@ class DeltaTable:
     # Writing
 
     def begin(self) -> DeltaPart:
+        if self._fenced is not None:
+            raise self._fenced
         self._require_own()
         if len(self._state.overlay) >= BEHIND_MAX * self._merge_rows:
             self.merge()
@@ -312,8 +316,9 @@ class DeltaTable:
                 self._due_at = None
             try:
                 self.merge()
-            except MillpondError:
+            except MillpondError as error:
                 # A commit that has to wait for it reports why it fails.
+                self._fenced = error if isinstance(error, StateError) else None
                 with self._wake:
                     self._due_at = time.monotonic() + self._merge_s
 
