@@ -37,7 +37,7 @@ class Given:
     def on_driver(self, batch: Any, files: Any) -> pa.Table | None:
         return self.rows
 
-    def originals(self, batch: Any, records: pa.Table) -> list[bytes | None]:
+    def originals(self, batch: Any, records: pa.Table, files: Any = None) -> list[bytes | None]:
         return [None] * records.num_rows
 
     def committed(self, batch_id: int) -> None:
