@@ -89,6 +89,7 @@ CODES: dict[str, str] = {
     "MP513": "Changes of a table were removed before they were read",
     "MP514": "Changes of a table cannot be captured",
     "MP515": "Some changes of a source are not seen",
+    "MP516": "A source that is looked up cannot be read in this way",
     # 6xx: sinks
     "MP601": "A sink cannot be written",
     "MP602": "A sink cannot be reached",

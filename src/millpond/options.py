@@ -255,7 +255,8 @@ def useless(given: Mapping[str, Any], values: Mapping[str, Any], options: Iterab
     declared = {o.name: o for o in options}
     found = {}
     for option in (declared[name] for name in given if name in declared):
-        others = {other: None if other.name in given else declared[other.name].default for other in option.only_with}
+        known = [other for other in option.only_with if other.name in declared]
+        others = {other: None if other.name in given else declared[other.name].default for other in known}
         if others and not any(other.may_hold(values, default) for other, default in others.items()):
             found[option.name] = f"It applies only with {' or '.join(map(str, others))}."
     return found

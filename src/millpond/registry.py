@@ -61,6 +61,7 @@ BUILT_IN = (
     Registration("sink", "kafka", "millpond.sinks.kafka", "PLUGIN", "millpond doctor --install kafka"),
     Registration("backend", "memory", "millpond.tables.memory", "PLUGIN"),
     Registration("backend", "cache", "millpond.tables.cache", "PLUGIN"),
+    Registration("backend", "lookup", "millpond.tables.lookup", "PLUGIN"),
     Registration("backend", "sqlite", "millpond.tables.sqlite.backend", "PLUGIN"),
     Registration("backend", "postgresql", "millpond.tables.postgresql", "PLUGIN"),
     Registration("backend", "mysql", "millpond.tables.mysql", "PLUGIN"),

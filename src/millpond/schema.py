@@ -8,6 +8,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from millpond.errors import SourceError
+
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
 
@@ -136,3 +138,21 @@ class Schema:
     def _arrow(self) -> pa.Schema:
         assert self.known, f"unknown types in {self}"
         return pa.schema([pa.field(c.name, c.type, c.nullable) for c in self.columns])
+
+
+def fitted(rows: pa.Table, columns: Schema, shown: str) -> pa.Table:
+    """Rows of a server's table in the columns and types of ours: absent columns are NULL, others are cast; MP503 for a
+    value that cannot be cast."""
+    found = {}
+    for column in columns:
+        if column.name not in rows.column_names:
+            found[column.name] = pa.nulls(rows.num_rows, column.type)
+            continue
+        values = rows[column.name]
+        try:
+            found[column.name] = values if values.type == column.type else values.cast(column.type)
+        except pa.ArrowInvalid as error:
+            message = f"Column '{column.name}' of '{shown}' has another type now: {error}"
+            hint = "Start the app again: it then takes the column as it is."
+            raise SourceError("MP503", message, hint=hint) from error
+    return pa.table(found)

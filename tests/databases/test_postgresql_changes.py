@@ -138,6 +138,24 @@ def test_a_query_over_captured_rows_is_a_view(database: Database, run: App) -> N
     until(lambda: rows(app, "SELECT * FROM rich") == [(2, "BO")])
 
 
+def test_where_captures_rows_that_begin_and_cease_to_satisfy_it(database: Database, run: App) -> None:
+    database.execute(*USERS)
+    uri = f"""{database.uri}?table=users&where="name <> 'gone' AND credit >= 1" """
+    app = run(f"CREATE TABLE users AS SELECT * FROM {uri} WITH ('cdc' = 'true');")
+    assert rows(app, "SELECT id, name FROM users") == [(1, "Ann")]
+    database.transaction("UPDATE users SET credit = 5 WHERE id = 2", "INSERT INTO users VALUES (3, 'Cy', 0)")
+    until(lambda: rows(app, "SELECT id, name FROM users") == [(1, "Ann"), (2, "Bo")])
+    database.execute("UPDATE users SET name = 'gone' WHERE id = 1", "UPDATE users SET credit = 1 WHERE id = 3")
+    until(lambda: rows(app, "SELECT id, name FROM users") == [(2, "Bo"), (3, "Cy")])
+
+
+@pytest.mark.parametrize("condition", ["lower(name) = 'ann'", "name LIKE 'A%'", "1 +", "u.id = 1"])
+def test_a_where_that_only_the_server_can_evaluate_is_rejected(tmp_path: Path, condition: str) -> None:
+    text = f"CREATE TABLE t AS SELECT * FROM 'postgresql://db/shop?table=t&where={condition}' WITH ('cdc' = 'true');"
+    with pytest.raises(mp.MillpondError, match="MP508"):
+        mp.App(sql=text.replace("'ann'", "''ann''").replace("'A%'", "''A%''"), state=tmp_path / "state")
+
+
 def test_a_slot_that_is_gone_is_replaced_by_a_new_snapshot(database: Database, run: App) -> None:
     database.execute(*USERS)
     run(captured(database), once=True)

@@ -14,10 +14,11 @@ from millpond.plan.definition import plain_text
 from millpond.plan.model import AWAITING, GROUPED, FlowPlan, OneShot, Plan, Step, TableKind, TablePlan
 from millpond.plan.over_model import OVER
 from millpond.plan.source_catalog import short_hash
+from millpond.registry import find
 from millpond.sql.statements import Drop
 
 # Kinds of tables whose rows can be computed again, from their source or from other tables.
-REBUILDABLE = (TableKind.LOADED, TableKind.VIEW, TableKind.HIDDEN)
+REBUILDABLE = (TableKind.LOADED, TableKind.VIEW, TableKind.LOOKUP, TableKind.HIDDEN)
 # The content of a hidden table, by the prefix of its name; all others contain the rows of a source by key. The source
 # is read again from its beginning, but a topic may have dropped old messages.
 KEPT = {
@@ -198,7 +199,10 @@ def _has_other_columns(plan: TablePlan, store: Store) -> bool:
 
 
 def _rows(store: Store, name: str) -> int:
-    return len(store.table(name)) if name.lower() in {n.lower() for n in store.names()} else 0
+    if name.lower() not in {n.lower() for n in store.names()}:
+        return 0
+    table = store.table(name)
+    return 0 if find("backend", table.spec.backend).capabilities.looked_up else len(table)
 
 
 def _gone_tables(plan: Plan, store: Store) -> Iterator[TableChange]:

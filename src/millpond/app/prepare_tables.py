@@ -231,7 +231,8 @@ class Preparation:
         loaded = self._context.store.get(LOAD + table.name.lower()) is not None
         known = self._context.table_states.get(table.name.lower(), MISSING)
         if known == MISSING:
-            self._context.table_states[table.name.lower()] = MISSING if table.source and not loaded else READY
+            waits = table.source is not None and table.kind is not TableKind.LOOKUP and not loaded
+            self._context.table_states[table.name.lower()] = MISSING if waits else READY
         if table.kind is TableKind.VIEW and self._context.store.get(VIEW + table.name.lower()) is None:
             self._context.new_views.add(table.name.lower())
         # The definition is written last: after a crash in between it is missing, and whatever is missing is created.

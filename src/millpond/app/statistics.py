@@ -38,6 +38,7 @@ from millpond.engine.progress import (
 )
 from millpond.engine.spark.process import java_memory, resident_bytes
 from millpond.plan.model import TablePlan
+from millpond.registry import find
 
 Figures = TypeVar("Figures")
 
@@ -107,10 +108,11 @@ def progress_of(
 def _table(context: Context, table: Table, loader: Loader | None) -> TableProgress:
     stats, load = table.stats(), loader.load_progress() if loader is not None else None
     state = context.table_states.get(table.name.lower(), "ready")
+    is_looked_up = find("backend", table.spec.backend).capabilities.looked_up
     return TableProgress(
         table.name,
         state,
-        stats.rows,
+        None if is_looked_up else stats.rows,
         stats.version,
         table.spec.backend,
         ", ".join(without_identity(table.schema).key),

@@ -192,7 +192,8 @@ def _is_due(before: AppProgress | None, now: AppProgress) -> bool:
 
 def _table_figures(table: TableProgress) -> str:
     loaded = f", loaded {table.loaded}" if table.loaded and table.state == "loading" else ""
-    return f"{counted(table.rows, 'row')}, version {table.version}{loaded}"
+    rows = "rows looked up" if table.rows is None else counted(table.rows, "row")
+    return f"{rows}, version {table.version}{loaded}"
 
 
 def _flow_figures(flow: FlowProgress) -> str:

@@ -197,7 +197,7 @@ def _table(table: TableProgress) -> Line:
     # A table with a bar above needs no second description.
     shown = table.state == "loading" and table.loaded and table.load is None
     state = f"{table.state} {table.loaded}" if shown else table.state
-    return Line(table.name, (_fitted(state, STATE_WIDTH_MAX), f"{table.rows:,}", f"{table.version:,}", table.backend))
+    return Line(table.name, (_fitted(state, STATE_WIDTH_MAX), _number(table.rows), f"{table.version:,}", table.backend))
 
 
 def _source(source: SourceProgress) -> Line:

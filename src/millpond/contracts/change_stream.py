@@ -75,8 +75,8 @@ def table_columns(columns: Schema, values: Mapping[str, Any]) -> Schema:
 
 def stream_hidden(plugin: SourcePlugin, values: Mapping[str, Any], columns: Schema | None) -> tuple[Column, ...]:
     """The hidden columns of a source that is read as a stream; a column of the table takes precedence."""
-    if not streams_changes(plugin, values):
-        return plugin.hidden
     plain = (Column(OPERATION, pa.string()), Column(BEFORE, row_type(columns)))
+    if not streams_changes(plugin, values):
+        return (*plugin.hidden, *plain) if values.get("format") == DEBEZIUM else plugin.hidden
     hidden = (*(() if is_enveloped(values) else plain), HIDDEN_TIMESTAMP, HIDDEN_OFFSET)
     return tuple(column for column in hidden if columns is None or column.name not in columns)

@@ -61,11 +61,13 @@ class Limits:
 @dataclass(frozen=True)
 class TableInput:
     """A table that a query reads. `ways` are the columns by which rows may be looked up, the key first; none if it is
-    read completely. `changed`: its version does not reflect all changes, such as those of the open transaction."""
+    read completely. `by_any`: rows can be looked up by any columns. `changed`: its version does not reflect all
+    changes, such as those of the open transaction."""
 
     table: ReadTable
     ways: tuple[tuple[str, ...], ...] = ()
     changed: bool = False
+    by_any: bool = False
 
 
 Input: TypeAlias = pa.Table | TableInput

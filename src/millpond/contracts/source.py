@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from millpond.contracts.changes import Capture, ChangeSource
     from millpond.contracts.feeder import Feeder, Polled, RowForm, TableReader
+    from millpond.contracts.lookup import KeyReader
     from millpond.contracts.native_stream import NativeStream
 
 # Columns of a batch in addition to the declared ones. The first two are the stream order, by which a flow sorts.
@@ -289,6 +290,9 @@ class SourcePlugin:
     open_changes: Callable[[Capture], ChangeSource] | None = None
     # What a capture has made on its server, a line for each; True: it is dropped. Nothing is made.
     left_behind: Callable[[Capture, bool], list[str]] | None = None
+    # Opens it to be asked for the rows of keys, if its options request that instead of loading it.
+    open_keys: Callable[[SourceSpec], KeyReader] | None = None
+    looks_up: Callable[[Mapping[str, Any]], bool] = lambda values: False
     # Whether a table of this source is checked again while the app runs, depending on its options.
     watched: Callable[[Mapping[str, Any]], bool] = lambda values: False
     # Options that determine when and how fast it is read, not what: changing them does not make it another source. A

@@ -44,7 +44,8 @@ class Capabilities:
     """The differences between backends, as data. `durable`: survives a crash. `outside`: stored in a database of its
     own, which has its own commits, each marked with ours. `bounded`: may evict rows (cache). `remote`: on a server,
     which is read by key and by condition; nothing is done there under a lock that other tables need. `files`: in
-    files, which are found by the 'path' in the log."""
+    files, which are found by the 'path' in the log. `looked_up`: rows are only read, by the values of any columns;
+    their number is unknown."""
 
     durable: bool = True
     outside: bool = False
@@ -52,6 +53,7 @@ class Capabilities:
     indexes: bool = True
     remote: bool = False
     files: bool = False
+    looked_up: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,14 +73,16 @@ class TableSpec:
 
     @property
     def is_volatile(self) -> bool:
-        """Whether its rows may differ although its version is the same: others write to it, or rows expire."""
-        return bool(self.values.get("shared")) or self.values.get("ttl") is not None
+        """Whether its rows may differ although its version is the same: others write to it, rows expire, or they are
+        looked up in a source."""
+        outside = self.values.get("shared") or self.values.get("source") is not None
+        return bool(outside) or self.values.get("ttl") is not None
 
 
 @dataclass(frozen=True)
 class Stats:
     """A table's statistics; counts are since it was opened. Sizes that do not apply are 0, and so are the figures of a
-    read-through cache (`cache_`) if there is none."""
+    read-through cache (`cache_`) if there is none, and the number of rows that are looked up in a source."""
 
     rows: int = 0
     version: int = 0

@@ -65,31 +65,49 @@ CONNECTION = (
     Option("retry.max.delay", SPAN, "120s", "The longest wait between two retries."),
 )
 
+
+def loaded(name: str, kind: Kind, default: str | None, help_: str) -> Option:
+    """An option that applies to tables that are loaded."""
+    return Option(name, kind, default, help_, only_with=(Beside("load", "full"),))
+
+
+def looked_up(name: str, kind: Kind, default: str | None, help_: str) -> Option:
+    """An option that applies to tables whose rows are looked up."""
+    return Option(name, kind, default, help_, only_with=(Beside("load", "lookup"),))
+
+
 READING = (
     Option("table", TEXT, None, "The table or view to read."),
     Option("schema", TEXT, None, "The schema of the table."),
     Option("where", TEXT, None, "A condition on the rows to read, in the SQL of the database."),
     Option("query", TEXT, None, "A query to read in place of a table."),
     Option("query.params", TEXT, None, "The values of the query's `?`: one value, or a JSON list."),
-    Option("order.by", TEXT, None, "The order in which rows are read, in the SQL of the database."),
-    Option("limit", INTEGER, None, "The most rows to read."),
+    loaded("order.by", TEXT, None, "The order in which rows are read, in the SQL of the database."),
+    loaded("limit", INTEGER, None, "The most rows to read."),
     Option("key", NAMES, None, "The column(s) by which rows are identified; by default the primary key."),
-    Option(
-        "load", choice("full", "lookup"), "full", "Whether the rows are loaded, or looked up by key for each batch."
-    ),
-    Option("poll.interval", INTERVAL, "30s", "How often to read again; never: only at each start."),
-    Option("poll.query", TEXT, None, "A query for new rows, with one `?` for the last value of 'incremental.column'."),
-    Option(
+    loaded("poll.interval", INTERVAL, "30s", "How often to read again; never: only at each start."),
+    loaded("poll.query", TEXT, None, "A query for new rows, with one `?` for the last value of 'incremental.column'."),
+    loaded(
         "incremental.column", TEXT, None, "A column that only grows: only rows at or above its last value are read."
     ),
     Option("batch.size", POSITIVE, None, "The most rows of one commit while a table is loaded."),
     Option("fetch.size", POSITIVE, "50000", "Rows that are read from the server at a time."),
-    Option("prefetch.count", INTEGER, "2", "How many such parts are read ahead."),
-    Option("parallel.readers", POSITIVE, "1", "How many connections read a table, each a range of its key."),
+    loaded("prefetch.count", INTEGER, "2", "How many such parts are read ahead."),
+    loaded("parallel.readers", POSITIVE, "1", "How many connections read a table, each a range of its key."),
     Option("transaction.isolation", ISOLATION, "repeatable read", "The isolation in which a load reads."),
     Option("time.zone", ZONE, "UTC", "The zone of timestamps that have none."),
     Option("max.rows.per.batch", POSITIVE, "1000000", "The most rows that one batch of a stream takes."),
     *BULK_LIMITS,
+)
+
+# How rows are had: loaded and stored here, or looked up by key.
+LOOKUP = (
+    Option(
+        "load", choice("full", "lookup"), "full", "Whether the rows are loaded, or looked up by key for each batch."
+    ),
+    looked_up("cache.max_size", INTEGER, "10000", "The most keys whose rows are cached; 0: none."),
+    looked_up("cache.ttl", SPAN, "1m", "How long a row that was looked up is cached."),
+    looked_up("cache.negative.ttl", SPAN, "10s", "How long it is cached that there is no row of a key."),
 )
 
 
@@ -133,6 +151,7 @@ PACE = (
     "pool.*",
     "retry.*",
     "poll.interval",
+    "cache.*",
     "batch.size",
     "fetch.size",
     "prefetch.count",

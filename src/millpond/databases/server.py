@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
-from millpond.databases.statements import Selection, Statement
+from millpond.databases.statements import MARK, Selection, Statement
 from millpond.schema import Schema
+
+# Keys of one query.
+KEYS_MAX = 20_000
 
 
 class Session:
@@ -55,6 +58,19 @@ class Server:
     def selection(self) -> Selection:
         """What is read, in this database's words."""
         raise NotImplementedError
+
+    def among(self, columns: Sequence[str], keys: Sequence[pa.Array]) -> list[Selection]:
+        """Selections of at least the rows where these columns have one of the values, none of which is NULL; one
+        selection, unless there are very many values."""
+        names = [self.selection().dialect.name(name) for name in columns]
+        found = []
+        for first in range(0, len(keys[0]), KEYS_MAX):
+            values = list(zip(*(key.slice(first, KEYS_MAX).to_pylist() for key in keys), strict=True))
+            row = MARK if len(names) == 1 else f"({', '.join(MARK * len(names))})"
+            subject = names[0] if len(names) == 1 else f"({', '.join(names)})"
+            condition = f"{subject} IN ({', '.join([row] * len(values))})"
+            found.append(self.selection().where(condition, *(value for key in values for value in key)))
+        return found
 
     def session(self) -> Session:
         """A new session, of the state that the database has now."""

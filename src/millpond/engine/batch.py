@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.storagelevel import StorageLevel
 from sqlglot import exp
 
+from millpond.contracts.change_stream import OPERATION
 from millpond.contracts.evaluator import Limits
 from millpond.contracts.source import BAD, DELETED, IDENTITY, ORDER_MAJOR, ORDER_MINOR, RAW
 from millpond.engine.spark.transfer import ROWS_DIRECT_MAX, Dataset
@@ -152,11 +153,14 @@ def split_records(records: DataFrame, batch_id: int, *, small: bool) -> Batch:
 
 
 def _good(records: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """The good records without those that delete, and all of them."""
+    """The good records without those that only delete, and all of them; a change that deletes a row is an event too."""
     good = records.where(f"`{BAD}` IS NULL").drop(BAD, RAW)
     if DELETED not in records.columns:
         return good, good
-    return good.where(f"NOT `{DELETED}`").drop(DELETED, IDENTITY), good
+    stays = f"NOT `{DELETED}`"
+    if OPERATION in records.columns:
+        stays += f" OR `{OPERATION}` = 'delete'"
+    return good.where(stays).drop(DELETED, IDENTITY), good
 
 
 def _is_ordered(records: pa.Table) -> bool:
@@ -174,5 +178,8 @@ def records_apart(records: pa.Table, batch_id: int) -> Batch:
     good = (rows.filter(pc.invert(is_bad)) if bad.num_rows else rows).drop_columns([BAD, RAW])
     if DELETED not in good.column_names:
         return Batch.of(batch_id, good, bad)
-    kept = good.filter(pc.invert(good[DELETED])).drop_columns([DELETED, IDENTITY])
+    stays = pc.invert(good[DELETED])
+    if OPERATION in good.column_names:
+        stays = pc.or_(stays, pc.fill_null(pc.equal(good[OPERATION], "delete"), False))
+    kept = good.filter(stays).drop_columns([DELETED, IDENTITY])
     return Batch(batch_id, kept, kept.num_rows, bad, changes=good)

@@ -15,12 +15,12 @@ from millpond.contracts.changes import Changes, Operation
 from millpond.contracts.source import BAD, RAW
 from millpond.contracts.table import WriteTable
 from millpond.engine.dead_letters import Letters
-from millpond.engine.feeds.change_events import fitted
 from millpond.engine.feeds.records import Shape
 from millpond.engine.row_sets import conform
 from millpond.engine.work import Work
 from millpond.plan.model import SourcePlan, TablePlan
 from millpond.plan.plain_queries import plain_columns
+from millpond.schema import fitted
 from millpond.tables.hashing import equal_rows
 from millpond.tables.keys import Keys, group_numbers, last_of_each
 

@@ -15,6 +15,7 @@ from millpond.expressions.compile import NotCompilable, compile_expression
 from millpond.plan.model import BATCH, Access
 from millpond.plan.routing import KEYS_BY_SPARK_ROWS, fetched_for_spark, pays_to_fetch
 from millpond.plan.table_access import Lookup, find_lookups
+from millpond.registry import find
 from millpond.schema import Schema
 from millpond.sql.spark import render
 
@@ -61,7 +62,9 @@ class Lookups:
         return self._of_keys(lookup, table) if lookup is not None and self._pays(table) else None
 
     def _of_keys(self, lookup: Lookup, table: ReadTable) -> pa.Table | None:
-        columns = _indexed(lookup, table.schema.key, self._store.table(table.name).spec.indexes)
+        spec = self._store.table(table.name).spec
+        looked_up = find("backend", spec.backend).capabilities.looked_up
+        columns = lookup.columns if looked_up else _indexed(lookup, table.schema.key, spec.indexes)
         if columns is None:
             return None
         names = [table.schema[name].name for name in columns]

@@ -64,7 +64,7 @@ class TableProgress:
 
     name: str
     state: str
-    rows: int
+    rows: int | None
     version: int
     backend: str
     key: str

@@ -26,6 +26,7 @@ from millpond.plan.missing import Absent, without_tables
 from millpond.plan.model import BATCH, Access, TablePlan
 from millpond.plan.routing import ways_on_driver
 from millpond.plan.statement_groups import ORDER, carry_order
+from millpond.registry import find
 from millpond.relational.compiled import QueryCache
 
 
@@ -163,7 +164,8 @@ class Work:
         table = self.table(name)
         spec = self.context.store.table(name).spec
         ways = ways_on_driver(access, table.schema.key, spec.indexes)
-        return TableInput(table, ways, name in self.changed or spec.is_volatile)
+        by_any = find("backend", spec.backend).capabilities.looked_up
+        return TableInput(table, ways, name in self.changed or spec.is_volatile, by_any)
 
     def _present(self, query: exp.Query) -> exp.Query:
         """The query without missing tables."""

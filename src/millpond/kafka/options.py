@@ -48,6 +48,12 @@ BROKERS = Option(
 FORMAT = Option(
     "format", choice("json", "avro", "csv", "raw", "text", "bytes"), "json", "The format of message values."
 )
+READ_FORMAT = Option(
+    "format",
+    choice("json", "avro", "csv", "debezium", "raw", "text", "bytes"),
+    "json",
+    "The format of message values; debezium: rows in the envelope of Debezium, as JSON.",
+)
 KEY_FORMAT = Option("key.format", choice("raw", "json", "avro"), "raw", "The format of message keys.")
 _AVRO_VALUE, _AVRO_KEY = Beside("format", "avro"), Beside("key.format", "avro")
 AVRO = (

@@ -45,6 +45,7 @@ ORIGINS = {
     TableKind.LOADED: "loaded from {source}{watch}",
     TableKind.AGGREGATE: "kept up to date by {flow}",
     TableKind.VIEW: "a view, refreshed {refresh}",
+    TableKind.LOOKUP: "looked up in {source} for the keys of each batch",
     TableKind.HIDDEN: "loaded from {source}{watch}, for the statements that read it",
     TableKind.SYSTEM: "by Millpond: records and rows that were rejected",
 }
@@ -175,7 +176,7 @@ def _table_lines(table: TablePlan, plan: Plan) -> Iterator[str]:
 
 def _sent(table: TablePlan, plan: Plan) -> Iterator[str]:
     """What a table that is loaded from a server asks it for, and what it does not see."""
-    if table.source is None or table.query is None:
+    if table.source is None or (table.query is None and table.kind is not TableKind.LOOKUP):
         return
     source = plan.source(table.source)
     plugin = registry.find("source", source.type)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.contracts.source import HIDDEN_KEY, HIDDEN_TIMESTAMP, IDENTITY, Mode, SourcePlugin
+from millpond.contracts.source import HIDDEN_KEY, HIDDEN_TIMESTAMP, IDENTITY, Mode, SourcePlugin, Wanted
 from millpond.contracts.table import TableSpec
 from millpond.errors import Place
 from millpond.plan.model import BATCH, SourcePlan, Step, StepKind, TableKind, TablePlan
 from millpond.plan.source_catalog import Opened, short_hash
 from millpond.schema import TIMESTAMP, Column, Schema
 
+# The backend of tables whose rows are looked up in their source.
+LOOKUP = "lookup"
 DEAD_LETTERS = Schema.of(
     [
         Column("at", TIMESTAMP),
@@ -45,6 +47,8 @@ def hidden_table(opened: Opened) -> TablePlan:
     """The table with a source's content, named by the source's id."""
     source = opened.plan
     schema = source.columns or Schema(())
+    if opened.plugin.looks_up(source.spec.values):
+        return looked_up_table(opened, TableSpec(source.id, schema, hidden=True), source.place)
     return TablePlan(
         source.id,
         TableKind.HIDDEN,
@@ -58,11 +62,23 @@ def hidden_table(opened: Opened) -> TablePlan:
     )
 
 
+def looked_up_table(opened: Opened, spec: TableSpec, place: Place, names: Sequence[str] = ()) -> TablePlan:
+    """A table whose rows are looked up in a source; `names` are the source's columns in the order of the table's, all
+    of them by default."""
+    source = opened.plan
+    columns = source.columns
+    if columns is not None and names:
+        columns = Schema.of(columns[name] for name in names)
+    read = replace(source.spec, columns=columns, wanted=Wanted(tuple(names) or None))
+    made = replace(spec, backend=LOOKUP, values={"source": read, "type": source.type})
+    return TablePlan(spec.name, TableKind.LOOKUP, made, place, short_hash(source.id), source.id)
+
+
 def with_hidden(plan: TablePlan, source: SourcePlan, named: Set[str]) -> TablePlan:
     """The table of a source with those of its hidden columns that queries use; the others would only make it larger,
     and change it whenever a file is rewritten."""
     added = [column for column in source.hidden if column.name.lower() in named]
-    if not added or source.columns is None:
+    if not added or source.columns is None or plan.kind is TableKind.LOOKUP:
         return plan
     schema = Schema((*plan.spec.schema.columns, *added), plan.spec.schema.key)
     definition = short_hash(f"{source.id} {[str(c) for c in schema]}")

@@ -36,6 +36,7 @@ class TableKind(StrEnum):
     LOADED = "loaded"  # AS SELECT of columns and rows of one source, compared with it
     AGGREGATE = "aggregate"  # AS SELECT ... over a stream: maintained by a flow
     VIEW = "view"  # AS SELECT over tables: refreshed when its inputs change
+    LOOKUP = "lookup"  # rows of one source, looked up there by the keys of each batch; nothing is stored
     HIDDEN = "hidden"  # a source that a statement reads as a table by URI; accumulators
     SYSTEM = "system"  # dead_letters
 

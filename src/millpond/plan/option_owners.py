@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from millpond import registry
@@ -112,6 +112,9 @@ def share(
     """Assign the entries of one WITH to owners. `owners` may own entries here; `elsewhere` are the statement's other
     owners, whose options must be written in another place."""
     seen: set[str] = set()
+    if any(entry.name == "load" and entry.value.strip().lower() == "lookup" for entry in group.entries):
+        # The cache of rows that are looked up belongs to the source: nothing is stored in the table.
+        owners = [_without_cache(o) if o.kind == "table" else o for o in owners]
     for entry in group.entries:
         if entry.name in seen:
             findings.error("MP306", f"Option '{entry.name}' is given twice.", entry.place, "Keep one of them.")
@@ -120,6 +123,10 @@ def share(
         owner = _owner(entry, owners, elsewhere, findings)
         if owner is not None:
             shares.add(owner, entry)
+
+
+def _without_cache(owner: Owner) -> Owner:
+    return replace(owner, options=tuple(o for o in owner.options if not o.name.startswith("cache.")))
 
 
 def _owner(entry: OptionEntry, owners: Sequence[Owner], elsewhere: Sequence[Owner], findings: Findings) -> Owner | None:

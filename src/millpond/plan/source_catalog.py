@@ -79,11 +79,13 @@ class SourceRequest:
 
 @dataclass(frozen=True)
 class Opened:
-    """A planned source; `unseen` is the reason if its columns are unknown, else empty."""
+    """A planned source; `unseen` is the reason if its columns are unknown, else empty; `condition` is the 'where' of a
+    captured table, of which all rows are captured."""
 
     plan: SourcePlan
     plugin: SourcePlugin
     unseen: str = ""
+    condition: str | None = None
 
 
 class Sources:
@@ -190,6 +192,12 @@ class Sources:
         mode = Mode.APPEND if is_changes else mode
         self._report_unfit_capture(plugin, request, is_changes=is_changes)
         declared = request.columns is not None
+        condition = values.get("where") if streams_changes(plugin, values) else None
+        if condition is not None:
+            values = {**values, "where": None}
+            if is_changes:
+                hint = "Write it into the statement that reads the stream."
+                self._findings.error("MP508", "'where' is not for a stream of changes.", request.place, hint)
         spec = SourceSpec(id_, uri, values, request.columns, self._surroundings.base, declared)
         sound = self._validate(plugin, spec, request.place)
         columns, unseen = self._columns(plugin, spec, request) if sound else (request.columns, "")
@@ -200,12 +208,12 @@ class Sources:
             mode,
             replace(spec, columns=columns),
             columns,
-            stream_hidden(plugin, values, columns) if is_changes else plugin.hidden,
+            plugin.hidden if request.as_table else stream_hidden(plugin, values, columns),
             declared,
             request.place,
         )
         # A source that is not supported yet gets no other findings.
-        return Opened(plan, plugin, unseen if plugin.runnable else "")
+        return Opened(plan, plugin, unseen if plugin.runnable else "", condition)
 
     def _report_unfit_capture(self, plugin: SourcePlugin, request: SourceRequest, *, is_changes: bool) -> None:
         """Options of captured changes that have no effect, because they are a table or a stream."""

@@ -11,6 +11,7 @@ from sqlglot import exp
 from millpond.contracts.source import IDENTITY, Mode, SourcePlugin
 from millpond.errors import nearest
 from millpond.plan.bound import BoundSelect, Joined, Spot
+from millpond.plan.captured_rows import restrict
 from millpond.plan.catalog import Relation, RelationKind, broken
 from millpond.plan.context import Context
 from millpond.plan.declarations import request_of
@@ -76,6 +77,8 @@ class StatementRelations:
         self._context = context
         self._clauses = clauses
         self._defines_table = defines_table
+        # Captured tables with a condition that were read so far.
+        self._captured = 0
 
     def find(self, name: str) -> Relation | None:
         return self._context.catalog.find(name)
@@ -117,6 +120,9 @@ class StatementRelations:
         opened = self._context.sources.open(request)
         if opened is None:
             return broken(redact(text), RelationKind.TABLE if as_table else RelationKind.STREAM)
+        if opened.condition is not None:
+            self._captured += 1
+            restrict(table, opened, self._captured, findings)
         if followed:
             return self._followed(opened)
         return self._table_of(opened) if as_table else stream_of(opened, redact(text))

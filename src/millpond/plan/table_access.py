@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from millpond.plan.bound import BoundQuery, BoundSelect
 from millpond.plan.functions import function_name, has_aggregate
-from millpond.plan.model import BATCH, Access, AccessKind, TablePlan
+from millpond.plan.model import BATCH, Access, AccessKind, TableKind, TablePlan
 from millpond.sql.conditions import all_of
 
 # Nondeterministic functions: evaluated twice, for the keys and for the rows, they may return different values.
@@ -213,17 +213,23 @@ class Ways:
 
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     indexes: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    # Tables whose source is asked for rows, by any columns.
+    looked_up: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, tables: Iterable[TablePlan], added: Mapping[str, tuple[tuple[str, ...], ...]]) -> Ways:
         """The keys and indexes of tables, with the indexes that statements of the file add."""
+        tables = list(tables)
         found = {table.name.lower(): table.spec for table in tables}
+        looked_up = frozenset(table.name.lower() for table in tables if table.kind is TableKind.LOOKUP)
         indexes = {name: (*spec.indexes, *added.get(name, ())) for name, spec in found.items()}
-        return cls({name: spec.schema.key for name, spec in found.items()}, indexes)
+        return cls({name: spec.schema.key for name, spec in found.items()}, indexes, looked_up)
 
     def among(self, table: str, columns: set[str]) -> tuple[str, tuple[str, ...]] | None:
         """The key or an index within some columns, and its description."""
         name = table.lower()
+        if name in self.looked_up and columns:
+            return "asked for in its source", tuple(sorted(columns))
         choices = [("its key", self.keys.get(name, ())), *(("an index of it", i) for i in self.indexes.get(name, ()))]
         return next(((word, way) for word, way in choices if way and {c.lower() for c in way} <= columns), None)
 
@@ -263,6 +269,9 @@ def _chosen(name: str, wish: AccessKind | None, ways: Ways, query: exp.Query) ->
     if wish is AccessKind.LOOKUP:
         reason = "by the hint LOOKUP" if way else f"the hint LOOKUP has no effect: {_why_whole(name, columns)}"
         return Access(name, AccessKind.LOOKUP if way else AccessKind.SNAPSHOT, reason, True)
+    if way is not None and name.lower() in ways.looked_up:
+        keys = ", ".join(way[1])
+        return Access(name, AccessKind.LOOKUP, f"its source is asked once for the values of {keys} of a batch", True)
     if way is not None:
         reason = f"{', '.join(way[1])} is {way[0]}: only rows of the batch's keys are read (a small table as a whole)"
         return Access(name, AccessKind.LOOKUP, reason)

@@ -21,11 +21,12 @@ from millpond.plan.catalog import Relation, RelationKind
 from millpond.plan.context import Context, Planned
 from millpond.plan.declarations import declared_schema
 from millpond.plan.definition import meaning, plain_text, surroundings
+from millpond.plan.hidden_tables import looked_up_table
 from millpond.plan.keys import MessageKey, hold_written_key, key_of_query, message_key, with_identity
 from millpond.plan.model import BATCH, StepKind, TableKind, TablePlan
 from millpond.plan.option_owners import TABLE_OPTIONS, read_entries
 from millpond.plan.outputs import name_outputs
-from millpond.plan.plain_queries import is_plain
+from millpond.plan.plain_queries import is_plain, plain_columns
 from millpond.plan.pushdown import wanted_by
 from millpond.plan.source_catalog import short_hash
 from millpond.plan.statement_relations import StatementRelations, texts_of_views, written_in
@@ -258,7 +259,9 @@ def _kept_by_tables(
     """AS SELECT over the rows of one source is loaded from it; over tables it is a view."""
     context.planned.append(Planned(statement, context.index(statement), target=statement.name.text, bound=bound))
     source = _only_source(bound, context)
-    if source is not None:
+    if source is not None and source.kind is TableKind.LOOKUP:
+        plan = _looked_up(statement, bound, schema, source, clauses, context)
+    elif source is not None:
         plan = _plan(statement, TableKind.LOADED, schema, clauses, context)
         query = _over_batch(bound.query, source.name)
         plan = replace(plan, source=source.source, query=query, watch=source.watch, wanted=wanted_by(query))
@@ -274,6 +277,30 @@ def _kept_by_tables(
         refresh = follow.text(bound.tables)
         plan = replace(plan, query=without_hints(bound.query), reads=reads, refresh=refresh, follow=follow)
     context.tables[statement.name.key] = plan
+
+
+def _looked_up(
+    statement: CreateTable,
+    bound: BoundQuery,
+    schema: Schema,
+    source: TablePlan,
+    clauses: Clauses,
+    context: Context,
+) -> TablePlan:
+    """AS SELECT over a source whose rows are looked up: the columns are those of the source, under any names."""
+    findings = context.findings
+    for entry in clauses.table:
+        message = f"Option '{entry.name}' has no effect: the rows of '{statement.name}' are looked up, and not stored."
+        findings.error("MP303", message, entry.place, "Remove it, or load the rows: 'load' = 'full'.")
+    names = tuple(plain_columns(bound.query).values())
+    if not is_plain(bound.query) or len(set(names)) < len(names):
+        message = f"The rows of '{statement.name}' are looked up, so its query can only select columns, each once."
+        hint = "Write conditions and expressions into the statement that joins it, or into ?query= of the URI."
+        findings.error("MP516", message, statement.name.place, hint)
+    assert source.source is not None
+    opened = context.sources[source.source]
+    plan = looked_up_table(opened, TableSpec(statement.name.text, schema), statement.name.place, names)
+    return replace(plan, definition=short_hash(f"{source.source} {names}"), replaces=statement.or_replace)
 
 
 def _only_source(bound: BoundQuery, context: Context) -> TablePlan | None:

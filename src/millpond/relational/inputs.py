@@ -154,6 +154,9 @@ class Source:
         if not isinstance(self.relation, TableInput):
             return None
         schema = self.relation.table.schema
+        if self.relation.by_any:
+            possible = [n for n, values in keys.items() if n in schema and _can_look_up(values.type, schema[n].type)]
+            return tuple(schema[n].name for n in possible) or None
         for way in self.relation.ways:
             given = [keys.get(name.lower()) for name in way]
             if all(v is not None and _can_look_up(v.type, schema[n].type) for v, n in zip(given, way, strict=True)):

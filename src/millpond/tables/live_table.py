@@ -67,7 +67,8 @@ class LiveTable(WritableTable):
         kinds = tuple(_SIMPLE.get(spec.schema[name].type) for name in spec.schema.key)
         self._cache = self._wanted_cache(spec)
         # A cache backend must record every use, and a database uses its own index.
-        heap = not self.capabilities.bounded and not self.capabilities.outside and self._cache is None
+        is_heap = not (self.capabilities.bounded or self.capabilities.outside or self.capabilities.looked_up)
+        heap = is_heap and self._cache is None
         simple = heap and None not in kinds
         self._key_types = kinds if simple and len(kinds) > 1 else ()
         self._key_type = kinds[0] if simple and len(kinds) == 1 else None
@@ -200,9 +201,9 @@ class LiveTable(WritableTable):
         return self._store.copy(self, name)
 
     def stats(self) -> Stats:
-        state, cache = self._state(), self._cache
+        state, cache = self._state(), self._cache if self._cache is not None else getattr(self.rows, "answers", None)
         return Stats(
-            rows=state.live,
+            rows=0 if self.capabilities.looked_up else state.live,
             version=state.number,
             bytes_memory=state.nbytes,
             bytes_spilled=state.chunks.bytes_spilled if isinstance(state, Version) else 0,

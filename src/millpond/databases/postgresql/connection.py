@@ -49,6 +49,20 @@ SORTS = (
 LOGIN_WORDS = ("password authentication failed", "no password supplied", "role ", "pg_hba.conf", "authentication")
 TLS = "TLS"
 TLS_WORDS = ("SSL", "certificate", "sslmode", "root.crt")
+# Words of a connection that was lost or not made, whether it was to be encrypted or not.
+AWAY_WORDS = (
+    "refused",
+    "timeout",
+    "closed",
+    "terminating",
+    "EOF detected",
+    "reset by peer",
+    "timed out",
+    "could not translate",
+    "could not receive",
+    "could not send",
+    "could not connect",
+)
 
 
 def connection_values(values: Mapping[str, Any], base: Path) -> dict[str, Any]:
@@ -144,8 +158,8 @@ def _code(state: str | None, text: str) -> str:
         return "MP507"
     if "ERROR:" in text:
         return "MP502"
-    refused = "refused" in text or "timeout" in text or "closed the connection" in text or "could not" in text
-    return TLS if any(word in text for word in TLS_WORDS) and not refused else "MP506"
+    is_away = any(word in text for word in AWAY_WORDS)
+    return TLS if any(word in text for word in TLS_WORDS) and not is_away else "MP506"
 
 
 def _said(text: str) -> str:

@@ -42,7 +42,7 @@ def type_text(type_: pa.DataType) -> str:
 
 def copy_bytes(rows: pa.Table, arrays: Mapping[str, bool], operations: pa.ChunkedArray | None) -> bytes:
     """Rows as CSV, with their numbers and operations behind them. Nothing but NULL is without quotes."""
-    texts = [_texts(rows[name], is_array=arrays[name]) for name in rows.column_names]
+    texts = [value_texts(rows[name], is_array=arrays[name]) for name in rows.column_names]
     numbers = pa.array(np.arange(rows.num_rows)).cast(pa.string())
     op = pa.nulls(rows.num_rows, pa.string()) if operations is None else operations.cast(pa.string())
     table = pa.table([*texts, numbers, op], names=[str(n) for n in range(len(texts) + 2)])
@@ -52,7 +52,8 @@ def copy_bytes(rows: pa.Table, arrays: Mapping[str, bool], operations: pa.Chunke
     return out.getvalue()
 
 
-def _texts(column: pa.ChunkedArray, *, is_array: bool) -> pa.Array:
+def value_texts(column: pa.ChunkedArray, *, is_array: bool) -> pa.Array:
+    """Values as PostgreSQL reads them."""
     values = column.combine_chunks()
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], column.type)
@@ -65,7 +66,7 @@ def _texts(column: pa.ChunkedArray, *, is_array: bool) -> pa.Array:
     if pa.types.is_binary(type_):
         return pa.array([None if v is None else "\\x" + v.hex() for v in values.to_pylist()], pa.string())
     if pa.types.is_list(type_) and is_array:
-        return pa.array([None if v is None else _array_text(v) for v in _element_texts(values)], pa.string())
+        return pa.array([None if v is None else array_text(v) for v in _element_texts(values)], pa.string())
     if pa.types.is_boolean(type_) or pa.types.is_integer(type_) or pa.types.is_floating(type_):
         return values.cast(pa.string())
     if pa.types.is_date(type_) or pa.types.is_decimal(type_):
@@ -75,7 +76,7 @@ def _texts(column: pa.ChunkedArray, *, is_array: bool) -> pa.Array:
 
 def _element_texts(values: pa.ListArray) -> list[list[str | None] | None]:
     flat = values.flatten()
-    texts = _texts(pa.chunked_array([flat]), is_array=False).to_pylist()
+    texts = value_texts(pa.chunked_array([flat]), is_array=False).to_pylist()
     lengths, found, at = pc.list_value_length(values).to_pylist(), list[list[str | None] | None](), 0
     for length in lengths:
         found.append(None if length is None else texts[at : at + length])
@@ -83,6 +84,7 @@ def _element_texts(values: pa.ListArray) -> list[list[str | None] | None]:
     return found
 
 
-def _array_text(elements: list[str | None]) -> str:
+def array_text(elements: list[str | None]) -> str:
+    """An array as PostgreSQL reads it."""
     escaped = ("NULL" if e is None else '"' + e.replace("\\", "\\\\").replace('"', '\\"') + '"' for e in elements)
     return "{" + ",".join(escaped) + "}"

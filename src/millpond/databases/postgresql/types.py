@@ -14,7 +14,7 @@ from millpond.databases.values import UNBOUNDED, Reasons, decimals, in_zone
 from millpond.schema import TIMESTAMP, type_name
 
 BOOL, BYTEA, NAME, INT8, INT2, INT4, TEXT = 16, 17, 19, 20, 21, 23, 25
-INET = 869
+INET, UUID = 869, 2950
 FLOAT4, FLOAT8, BPCHAR, VARCHAR, DATE, STAMP, STAMPTZ, NUMERIC = 700, 701, 1042, 1043, 1082, 1114, 1184, 1700
 
 # Types that a binary copy of the server becomes the same in Arrow.
@@ -71,6 +71,23 @@ class PgType:
             return f"trim_scale({name})::text"
         # A cast to text would add the mask of a host, which its output does not have.
         return f"NULLIF(format('%s', {name}), '')" if self.oid == INET else f"{name}::text"
+
+
+# Types of keys, by which an index can be used; keys of other types are compared as texts.
+KEY_TYPES: dict[int, str] = {
+    BOOL: "boolean",
+    BYTEA: "bytea",
+    INT2: "int2",
+    INT4: "int4",
+    INT8: "int8",
+    TEXT: "text",
+    VARCHAR: "text",
+    BPCHAR: "bpchar",
+    DATE: "date",
+    STAMPTZ: "timestamptz",
+    NUMERIC: "numeric",
+    UUID: "uuid",
+}
 
 
 def type_of(oid: int, modifier: int, elements: Mapping[int, int]) -> PgType:

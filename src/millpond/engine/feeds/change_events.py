@@ -21,8 +21,7 @@ from millpond.contracts.change_stream import (
 )
 from millpond.contracts.changes import Changes, Operation
 from millpond.contracts.source import BAD, HIDDEN_TIMESTAMP, RAW, SourceSpec
-from millpond.errors import SourceError
-from millpond.schema import TIMESTAMP, Schema
+from millpond.schema import TIMESTAMP, Schema, fitted
 
 Mask = npt.NDArray[np.bool_]
 
@@ -166,21 +165,3 @@ def _with_kept(rows: pa.Table, were: pa.Table, kept: Mapping[str, pa.Array]) -> 
         if place >= 0:
             rows = rows.set_column(place, name, pc.if_else(mask, were[name], rows[name]))
     return rows
-
-
-def fitted(rows: pa.Table, columns: Schema, shown: str) -> pa.Table:
-    """Rows of the server's table in the columns and types of ours: absent columns are NULL, others are cast; MP503 for
-    a value that cannot be cast."""
-    found = {}
-    for column in columns:
-        if column.name not in rows.column_names:
-            found[column.name] = pa.nulls(rows.num_rows, column.type)
-            continue
-        values = rows[column.name]
-        try:
-            found[column.name] = values if values.type == column.type else values.cast(column.type)
-        except pa.ArrowInvalid as error:
-            message = f"Column '{column.name}' of '{shown}' has another type now: {error}"
-            hint = "Start the app again: it then takes the column as it is."
-            raise SourceError("MP503", message, hint=hint) from error
-    return pa.table(found)

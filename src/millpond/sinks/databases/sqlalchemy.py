@@ -70,10 +70,7 @@ class SqlTarget(Target):
     def _table(self, columns: Schema) -> Any:
         import sqlalchemy as sa
 
-        # A key gets its values from us: SQLAlchemy makes an integer key a sequence (SERIAL) unless it is asked not to.
-        made = [
-            sa.Column(c.name, self._type(c), primary_key=c.name in columns.key, autoincrement=False) for c in columns
-        ]
+        made = [sa.Column(c.name, self._type(c), primary_key=c.name in columns.key) for c in columns]
         return sa.Table(self._spec.values["table"], sa.MetaData(), *made, schema=self._spec.values["schema"])
 
     def _type(self, column: Column) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from millpond.contracts.source import SourceSpec
 from millpond.databases.address import wrong_address
 from millpond.databases.statements import Dialect, Selection, bound, shown
-from millpond.errors import NotYetError
 
 # What restricts the rows that are read, but not the changes that are captured.
-UNCAPTURED = ("where", "order.by", "limit")
+UNCAPTURED = ("order.by", "limit")
 
 
 def validate(spec: SourceSpec) -> str | None:
@@ -23,8 +25,8 @@ def validate(spec: SourceSpec) -> str | None:
         return "'query.params' are the values of a query; a table has none."
     if values.get("poll.query") and not values.get("incremental.column"):
         return "'poll.query' needs 'incremental.column': its `?` is the last value of that column."
-    if values.get("load") == "lookup":
-        raise NotYetError("MP901", "'load' = 'lookup' of a database is not supported in this version.")
+    if values.get("load") == "lookup" and values.get("cdc"):
+        return "'load' = 'lookup' loads nothing, so there is nothing to follow with 'cdc'."
     if values.get("cdc") and values.get("incremental.column"):
         return "'incremental.column' is for polling; with 'cdc' every change is captured."
     if values.get("cdc") and values.get("query"):
@@ -54,7 +56,7 @@ def notes(spec: SourceSpec) -> tuple[str, ...]:
     """What a user should know of what is not seen."""
     column, interval_us = spec.values.get("incremental.column"), spec.values.get("poll.interval")
     if spec.values.get("load") == "lookup":
-        return ("rows are as new as the cache allows",)
+        return (_freshness(spec),)
     if spec.values.get("cdc"):
         return ("follows every change",)
     if column is not None:
@@ -62,3 +64,16 @@ def notes(spec: SourceSpec) -> tuple[str, ...]:
     if interval_us is None:
         return ("read again at each start only",)
     return (f"read again and compared every {interval_us / 1e6:g} s",)
+
+
+def _freshness(spec: SourceSpec) -> str:
+    """How old looked-up rows may be."""
+    if not spec.values.get("cache.max_size"):
+        return "rows are as new as the database when a batch asks for them"
+    ttl_s, absent_s = (spec.values[name] / 1e6 for name in ("cache.ttl", "cache.negative.ttl"))
+    return f"rows are as new as the cache allows: up to {ttl_s:g} s old, missing ones up to {absent_s:g} s"
+
+
+def looks_up(values: Mapping[str, Any]) -> bool:
+    """Whether rows are looked up instead of loaded."""
+    return values.get("load") == "lookup"

@@ -25,7 +25,7 @@ from millpond.databases.pool import Pool
 from millpond.databases.server import Server, Session
 from millpond.databases.statements import MARK, Selection, Statement, divided
 from millpond.errors import Problem, Severity, SourceError
-from millpond.schema import Schema
+from millpond.schema import Schema, fitted
 
 # The end of the parts of one reader.
 _END = object()
@@ -125,21 +125,10 @@ class DatabaseTable(TableReader):
 
     def _fitted(self, part: Polled) -> Polled:
         """Rows with the columns that the table was made for."""
-        rows = part.rows
-        if rows.schema.equals(self.schema):
+        if part.rows.schema.equals(self.schema):
             return part
-        columns = []
-        for field in self.schema:
-            if field.name not in rows.schema.names:
-                columns.append(pa.nulls(rows.num_rows, field.type))
-                continue
-            try:
-                columns.append(rows.column(field.name).cast(field.type))
-            except pa.ArrowInvalid as error:
-                message = f"Column '{field.name}' of '{self._spec.shown}' has another type now: {error}"
-                hint = "Start the app again: it then takes the column as it is."
-                raise SourceError("MP503", message, hint=hint) from error
-        return replace(part, rows=pa.RecordBatch.from_arrays(columns, schema=self.schema))
+        rows = fitted(pa.Table.from_batches([part.rows]), Schema.from_arrow(self.schema), self._spec.shown)
+        return replace(part, rows=rows.combine_chunks().to_batches()[0] if rows.num_rows else part.rows.slice(0, 0))
 
     def close(self) -> None:
         self._pool.close()

@@ -14,6 +14,7 @@ from millpond.kafka.address import address_of
 from millpond.kafka.avro import KEY as AVRO_KEY
 from millpond.kafka.avro import VALUE as AVRO_VALUE
 from millpond.kafka.avro import columns_of
+from millpond.kafka.debezium import envelope_of, payload_of
 from millpond.kafka.failures import translated
 from millpond.schema import Column, Schema
 from millpond.sources.kafka.offsets import reader_options, topics_there
@@ -81,12 +82,16 @@ def _values_read(spec: SourceSpec) -> Read:
             return lambda value: _csv_row(spec, value)
         case "avro":
             return _avro_row(spec, AVRO_VALUE)
+        case "debezium":
+            return lambda value: _json_row(envelope_of(value).row or "{}")
         case _:
             return _json_row
 
 
 def _keys_read(spec: SourceSpec) -> Read:
     """How keys are read: the fields of JSON objects have types, any other key is text."""
+    if spec.values["format"] == "debezium" and spec.values["key.format"] != "avro":
+        return lambda key: _json_row(payload_of(key))
     match spec.values["key.format"]:
         case "json":
             return _json_row

@@ -7,6 +7,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millpond.contracts.change_stream import BEFORE, DEBEZIUM, OPERATION
 from millpond.contracts.source import (
     BAD,
     DELETED,
@@ -25,7 +26,7 @@ from millpond.contracts.source import (
 from millpond.errors import SourceError
 from millpond.kafka.address import address_of
 from millpond.schema import Column, Schema, type_name
-from millpond.sources.records.columns import PROBLEM, SUSPECT, VALUE, quoted, type_ddl
+from millpond.sources.records.columns import PROBLEM, SUSPECT, VALUE, quoted, table_ddl, type_ddl
 from millpond.sources.records.formats import FileFormat
 from millpond.sources.records.spark_parsing import marked, parse_csv, parse_json, unmarked
 
@@ -42,14 +43,29 @@ NONE = "none"
 def records_of(batch: DataFrame, spec: SourceSpec) -> DataFrame:
     """A batch of Kafka's own columns in the shape of the contract."""
     assert spec.columns is not None
-    keys = key_columns(spec)
+    keys, kept = key_columns(spec), _kept(spec)
     parsed = _parsed(_with_key_text(_raw(batch, spec), spec, keys), spec)
     columns = [_column(c, keys, spec) for c in spec.columns]
     bad = F.coalesce(F.when(~F.col(DELETED), F.col(BAD)), *_wrong_keys(keys, spec))
-    parsed = parsed.select(*columns, *KEPT, bad.alias(BAD), _AS_IT_CAME)
+    parsed = parsed.select(*columns, *kept, bad.alias(BAD), _AS_IT_CAME)
     good = F.col(BAD).isNull()
     values = [F.when(good, F.col(quoted(c.name))).alias(c.name) for c in spec.columns]
-    return parsed.select(*values, *KEPT, BAD, F.when(~good, F.col(_AS_IT_CAME)).alias(RAW))
+    beside = [_before(spec.columns) if name == BEFORE else F.col(name) for name in kept]
+    return parsed.select(*values, *beside, BAD, F.when(~good, F.col(_AS_IT_CAME)).alias(RAW))
+
+
+def _kept(spec: SourceSpec) -> tuple[str, ...]:
+    return (*KEPT, OPERATION, BEFORE) if spec.values["format"] == DEBEZIUM else KEPT
+
+
+def _before(columns: Schema) -> SparkColumn:
+    return F.from_json(F.col(BEFORE), table_ddl(columns)).alias(BEFORE)
+
+
+def key_format(spec: SourceSpec) -> str:
+    """The format of message keys; Debezium's are JSON."""
+    found: str = spec.values["key.format"]
+    return "json" if spec.values["format"] == DEBEZIUM and found == "raw" else found
 
 
 def key_columns(spec: SourceSpec) -> tuple[Column, ...]:
@@ -66,7 +82,7 @@ def _raw(batch: DataFrame, spec: SourceSpec) -> DataFrame:
     deleted = F.col("value").isNull()
     place = F.concat_ws(":", "topic", "partition", "offset").cast("binary")
     identity = F.coalesce(F.concat(F.lit(b"\x01"), F.col("key")), F.concat(F.lit(b"\x00"), place))
-    return batch.select(
+    raw = batch.select(
         F.coalesce("value", F.lit(b"{}")).alias(VALUE),
         F.when(deleted, F.lit(False)).otherwise(suspect).alias(SUSPECT),
         F.lit(None).cast("string").alias(PROBLEM),
@@ -82,11 +98,20 @@ def _raw(batch: DataFrame, spec: SourceSpec) -> DataFrame:
         identity.alias(IDENTITY),
         F.col("value").alias(_AS_IT_CAME),
     )
+    if spec.values["format"] != DEBEZIUM:
+        return raw
+    from millpond.sources.kafka.debezium import unwrapped
+
+    return unwrapped(raw)
 
 
 def _with_key_text(raw: DataFrame, spec: SourceSpec, keys: tuple[Column, ...]) -> DataFrame:
     """Raw records with their keys as texts, if they become columns."""
     key = F.col(HIDDEN_KEY.name)
+    if keys and spec.values["format"] == DEBEZIUM and key_format(spec) == "json":
+        from millpond.sources.kafka.debezium import key_payload
+
+        return raw.withColumn(_KEY_TEXT, key_payload(key))
     if not keys or spec.values["key.format"] != "avro":
         # A key that is not UTF-8 cannot be a text, so it makes its message a bad record.
         return raw.withColumn(_KEY_TEXT, F.when(F.is_valid_utf8(key.cast("string")), key.cast("string")))
@@ -121,7 +146,7 @@ def _major(spec: SourceSpec) -> SparkColumn:
 
 def _parsed(raw: DataFrame, spec: SourceSpec) -> DataFrame:
     assert spec.columns is not None
-    kept = (*KEPT, _AS_IT_CAME, _KEY_TEXT)
+    kept = (*_kept(spec), _AS_IT_CAME, _KEY_TEXT)
     match spec.values["format"]:
         case "csv":
             names = [c.name for c in spec.columns if c not in _not_in_value(spec)]
@@ -179,7 +204,7 @@ def _column(column: Column, keys: tuple[Column, ...], spec: SourceSpec) -> Spark
 
 def _from_key(column: Column, spec: SourceSpec) -> SparkColumn:
     text = F.col(_KEY_TEXT)
-    if spec.values["key.format"] != "raw" or len(key_columns(spec)) > 1:
+    if key_format(spec) != "raw" or len(key_columns(spec)) > 1:
         return F.coalesce(_json_field(text, column), _json_scalar(text)).try_cast(type_ddl(column.type))
     if pa.types.is_binary(column.type):
         return F.col(HIDDEN_KEY.name)
@@ -211,7 +236,7 @@ def _wrong_keys(keys: tuple[Column, ...], spec: SourceSpec) -> list[SparkColumn]
     """The problems of keys that cannot be converted to their column, only where the value does not have the column. An
     invalid Avro key was reported before."""
     wrong = []
-    is_object = len(keys) > 1 or spec.values["key.format"] != "raw"
+    is_object = len(keys) > 1 or key_format(spec) != "raw"
     for column in keys:
         if spec.values["key.format"] != "avro" and (is_object or not pa.types.is_binary(column.type)):
             wrong.append(_no_text(column))

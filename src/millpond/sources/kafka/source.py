@@ -30,7 +30,17 @@ from millpond.kafka.address import address_of, said_by
 from millpond.kafka.avro import KEY, VALUE, wrong_schema
 from millpond.kafka.failures import failure as kafka_failure
 from millpond.kafka.failures import sort_of
-from millpond.kafka.options import AVRO, BROKERS, CREATION, CSV, DELIMITER, FORMAT, KEY_FORMAT, PASSED_ON, not_passed_on
+from millpond.kafka.options import (
+    AVRO,
+    BROKERS,
+    CREATION,
+    CSV,
+    DELIMITER,
+    KEY_FORMAT,
+    PASSED_ON,
+    READ_FORMAT,
+    not_passed_on,
+)
 from millpond.options import DURATION, MULTIPLIER, NAMES, POSITIVE, SPAN, TEXT, Beside, Kind, Option, choice
 from millpond.sources.kafka.offsets import read_offsets
 
@@ -51,7 +61,7 @@ def _reset(text: str) -> str:
 RESET = Kind("reset", "earliest or latest", _reset)
 
 OPTIONS = (
-    FORMAT,
+    READ_FORMAT,
     Option("key", NAMES, None, "The column(s) of the message key; none keeps every record."),
     KEY_FORMAT,
     DELIMITER,

@@ -21,6 +21,7 @@ from millpond.tables.keys import Keys, among, key_columns
 from millpond.tables.next_version import Addition, changed
 
 if TYPE_CHECKING:
+    from millpond.tables.lookup import LookupRows
     from millpond.tables.remote.rows import RemoteRows
 
 # Numbers of fetched rows are below it, those that a transaction adds are above.
@@ -51,7 +52,7 @@ class RemoteReader:
     # Rows that a transaction adds are numbered from here.
     rows = ROWS_MAX
 
-    def __init__(self, table: RemoteRows, version: RemoteVersion) -> None:
+    def __init__(self, table: RemoteRows | LookupRows, version: RemoteVersion) -> None:
         self._table = table
         # Referred to as long as the reader exists, so that what it needs to undo is kept.
         self._version = version

@@ -9,12 +9,13 @@ from typing import Any
 from millpond.contracts.source import Mode, Patience, SourcePlugin, SourceSpec
 from millpond.databases.address import completed, said_by
 from millpond.databases.mysql.connection import SCHEME
-from millpond.databases.options import CAPTURE, CONNECTION, PACE, PARAMETERS, READING, WORD, captured
+from millpond.databases.options import CAPTURE, CONNECTION, LOOKUP, PACE, PARAMETERS, READING, WORD, captured
 from millpond.errors import OptionError
 from millpond.options import TEXT, whole
+from millpond.sources.databases.lookup import DatabaseKeys
 from millpond.sources.databases.mysql.changes import MysqlChanges, capture_group
 from millpond.sources.databases.mysql.tables import DIALECT, MysqlServer
-from millpond.sources.databases.plugin import notes, sent_by, unseen
+from millpond.sources.databases.plugin import looks_up, notes, sent_by, unseen
 from millpond.sources.databases.plugin import validate as validate_any
 from millpond.sources.databases.table import DatabaseTable, catalog_columns
 from millpond.uris import Uri
@@ -24,6 +25,7 @@ SERVER_ID = whole(1, 2**32 - 1, "a number, 1 to 4294967295")
 OPTIONS = (
     *CONNECTION,
     *(option for option in READING if option.name not in NOT_READ),
+    *LOOKUP,
     *CAPTURE,
     captured("binlog.file", TEXT, None, "The file of the log in which capture starts, without the existing rows."),
     captured("binlog.position", WORD, "auto", "The position in that file; auto: where the snapshot is."),
@@ -63,6 +65,8 @@ PLUGIN = SourcePlugin(
     table_mode=Mode.SNAPSHOT,
     parameters=PARAMETERS,
     open_table=lambda spec: DatabaseTable(spec, MysqlServer),
+    open_keys=lambda spec: DatabaseKeys(spec, MysqlServer),
+    looks_up=looks_up,
     sample=lambda spec, spark: catalog_columns(spec, MysqlServer),
     has_catalog=True,
     watched=lambda values: values["poll.interval"] is not None,

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from millpond.contracts.source import Mode, Patience, SourcePlugin, SourceSpec
 from millpond.databases.address import completed, said_by
-from millpond.databases.options import CAPTURE, CONNECTION, PACE, PARAMETERS, READING, captured
+from millpond.databases.options import CAPTURE, CONNECTION, LOOKUP, PACE, PARAMETERS, READING, captured
 from millpond.databases.postgresql.connection import SCHEME
 from millpond.options import TEXT
-from millpond.sources.databases.plugin import notes, sent_by, unseen
+from millpond.sources.databases.lookup import DatabaseKeys
+from millpond.sources.databases.plugin import looks_up, notes, sent_by, unseen
 from millpond.sources.databases.plugin import validate as validate_any
 from millpond.sources.databases.postgresql.changes import PostgresChanges, capture_group, left_behind, wrong_start
 from millpond.sources.databases.postgresql.tables import DIALECT, PostgresServer
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 OPTIONS = (
     *CONNECTION,
     *READING,
+    *LOOKUP,
     *CAPTURE,
     captured("slot.name", TEXT, None, "The replication slot of the capture; by default one per app and database."),
     captured("publication.name", TEXT, None, "The publication of the capture; by default one per app and database."),
@@ -39,6 +41,8 @@ PLUGIN = SourcePlugin(
     table_mode=Mode.SNAPSHOT,
     parameters=PARAMETERS,
     open_table=lambda spec: DatabaseTable(spec, PostgresServer),
+    open_keys=lambda spec: DatabaseKeys(spec, PostgresServer),
+    looks_up=looks_up,
     sample=lambda spec, spark: catalog_columns(spec, PostgresServer),
     has_catalog=True,
     watched=lambda values: values["poll.interval"] is not None,

@@ -5,7 +5,7 @@ Guarantee: a table equals what one transaction of the server sees, whatever is w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,9 +16,10 @@ from millpond.contracts.source import BAD, RAW, SourceSpec
 from millpond.databases.address import Address, address_of, unknown_table
 from millpond.databases.pool import Pool
 from millpond.databases.postgresql.connection import PORT, SCHEME, connect, connection_values, translated
-from millpond.databases.postgresql.types import STAMP, PgType, from_texts, type_of
-from millpond.databases.server import Server, Session
-from millpond.databases.statements import Dialect, Selection, Statement, key_of
+from millpond.databases.postgresql.texts import array_text, value_texts
+from millpond.databases.postgresql.types import KEY_TYPES, STAMP, UUID, PgType, from_texts, type_of
+from millpond.databases.server import KEYS_MAX, Server, Session
+from millpond.databases.statements import MARK, Dialect, Selection, Statement, key_of
 from millpond.databases.values import Reasons, in_zone
 from millpond.errors import SourceError
 from millpond.schema import Column, Schema
@@ -26,6 +27,7 @@ from millpond.schema import Column, Schema
 # With collations that are not deterministic, equality finds more texts than Spark does, and <> fewer.
 DIALECT = Dialect('"', strings=("=", "in"))
 ODD = "_mp_odd"
+UUID_TEXT = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 # Rows of a portion, whatever is asked for.
 ROWS_MAX = 1_000_000
 # Kinds of connections.
@@ -126,6 +128,37 @@ class PostgresServer(Server):
         beside = (self._odd(times),) if times else ()
         expressions = {name: text for name, text in selected.items() if text is not None}
         return Selection(self._spec, DIALECT, self._schema, expressions, beside=beside)
+
+    def among(self, columns: Sequence[str], keys: Sequence[pa.Array]) -> list[Selection]:
+        keys = self._possible(columns, keys)
+        compared = [self._compared(name) for name in columns]
+        found = []
+        for first in range(0, len(keys[0]), KEYS_MAX):
+            chunks = [pa.chunked_array([key.slice(first, KEYS_MAX)]) for key in keys]
+            lists = [array_text(value_texts(chunk, is_array=False).to_pylist()) for chunk in chunks]
+            arrays = ", ".join(f"{MARK}::{type_}[]" for _, type_ in compared)
+            if len(columns) == 1:
+                condition = f"{compared[0][0]} = ANY ({arrays})"
+            else:
+                condition = f"({', '.join(text for text, _ in compared)}) IN (SELECT * FROM unnest({arrays}))"
+            found.append(self.selection().where(condition, *lists))
+        return found
+
+    def _compared(self, name: str) -> tuple[str, str]:
+        """What is compared with a key, and the type of both."""
+        oid, quoted = self._types[name].oid, DIALECT.name(name)
+        if oid == STAMP:
+            return f"({quoted} AT TIME ZONE {literal(self._spec.values['time.zone'])})", "timestamptz"
+        return (quoted, KEY_TYPES[oid]) if oid in KEY_TYPES else (f"{quoted}::text", "text")
+
+    def _possible(self, columns: Sequence[str], keys: Sequence[pa.Array]) -> Sequence[pa.Array]:
+        """The keys that a row can have: the server would reject the others."""
+        for name, key in zip(columns, keys, strict=True):
+            if pa.types.is_string(key.type):
+                is_uuid = self._types[name].oid == UUID
+                there = pc.match_substring_regex(key, UUID_TEXT if is_uuid else r"^[^\x00]*$")
+                keys = [other.filter(there) for other in keys] if not pc.all(there).as_py() else keys
+        return keys
 
     def _odd(self, times: list[str]) -> str:
         """The times of a row as text, where one of them is outside of what Spark has, such as infinity."""
