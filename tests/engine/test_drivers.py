@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -269,3 +270,34 @@ def test_a_batch_may_come_before_the_start_of_its_driver_has_returned(
     app.flow.resume()
     assert app.rows("t") == [{"k": 1}, {"k": 1}]
     app.close()
+
+
+@pytest.mark.spark
+def test_a_flow_that_waits_for_spark_holds_up_no_other_flow(spark: Any, tmp_path: Path) -> None:
+    started = threading.Event()
+
+    def slowly() -> Any:
+        assert started.wait(60)
+        return spark
+
+    sql = """
+    CREATE STREAM pairs (a INT, b INT) FROM memory://pairs;
+    CREATE STREAM words (k INT, v STRING) FROM memory://words;
+    CREATE TABLE ratios (a INT PRIMARY KEY, r DOUBLE);
+    CREATE TABLE t (k INT PRIMARY KEY, v STRING);
+    UPSERT INTO ratios SELECT a, xpath_double(concat('<a>', b, '</a>'), 'a') FROM pairs;
+    UPSERT INTO t SELECT k, v FROM words;
+    """
+    with mp.App(sql=sql, state=tmp_path / "state", spark=slowly) as app:
+        # Arrow has no such function.
+        app.feed("memory://pairs").send([{"a": 1, "b": 2}])
+        for k in range(5):
+            app.feed("memory://words").send([{"k": k, "v": "x"}])
+            deadline = time.monotonic() + 60
+            while not app.table("t").contains(k):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        assert len(app.table("ratios")) == 0
+        started.set()
+        app.drain("120s")
+        assert app.query("SELECT * FROM ratios").rows() == [{"a": 1, "r": 2.0}]

@@ -24,11 +24,11 @@ from millpond.engine.feeds.feed import SHARED
 from millpond.engine.joined_streams import JoinReader, join_sides
 from millpond.engine.ledger import CHECKPOINT, FORGOTTEN, SOURCE, disagreement, forget_checkpoints, require_together
 from millpond.engine.progress import FAILED, FINISHED, LOADING, READY, RETRYING, RUNNING, STALE, STOPPED, WAITING, Meter
-from millpond.engine.spark.session import own_session
+from millpond.engine.spark.session import SparkNotStarted, own_session
 from millpond.engine.spark.transfer import Views
 from millpond.engine.statements import Statements
 from millpond.engine.stream_reader import StreamReader, open_reader
-from millpond.engine.table_changes import publish
+from millpond.engine.table_changes import Staged, publish
 from millpond.engine.tracing import batch_span
 from millpond.engine.waiting_events import LOOK_S, Waiting
 from millpond.engine.watermark import Idle, Reached, closing, moved
@@ -54,6 +54,7 @@ class Flow:
         self._driver: Driver | None = None
         self._views: Views | None = None
         self._session: SparkSession | None = None
+        self._must_not_wait = False
         # Held by the thread that starts or stops the driver, and by a batch; acquired in this order.
         self._switch, self._gate = threading.Lock(), threading.Lock()
         self._stopping = False
@@ -381,7 +382,8 @@ class Flow:
                 settle_state(self._checkpoint, batch_id)
             offsets = "" if self.reader.given is not None else settle_batch(self._checkpoint, batch_id)
             views = self._session_views(None if file is not None else raw)
-            staged = self.commits.commit_batch(batch, self._reached(batch), views, originals, offsets)
+            commit = partial(self.commits.commit_batch, batch, self._reached(batch), views, originals, offsets)
+            staged = self._committed(commit)
         finally:
             batch.release()
         reach("flow.committed")
@@ -393,6 +395,19 @@ class Flow:
         self._idle.heard(self.commits.entry.watermark)
         bad = batch.bad.num_rows
         self.meter.add(batch.rows + bad, time.monotonic() - started, bad=bad)
+
+    def _committed(self, commit: Callable[[], Staged]) -> Staged:
+        """Commit a batch. Java may take long to start: a batch that turns out to need it is run again when it has, and
+        does not hold the locks of tables meanwhile, for which other flows would wait."""
+        self._must_not_wait = self._session is None
+        try:
+            return commit()
+        except SparkNotStarted:
+            self._must_not_wait = False
+            self._own_session()
+            return commit()
+        finally:
+            self._must_not_wait = False
 
     def _reached(self, batch: Batch) -> Reached:
         """The watermark before and after a batch, if a window needs it."""
@@ -443,6 +458,8 @@ class Flow:
 
     def _own_session(self) -> SparkSession:
         if self._session is None:
+            if self._must_not_wait:
+                raise SparkNotStarted
             self._session = own_session(self._context.spark())
         return self._session
 

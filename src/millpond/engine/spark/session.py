@@ -32,6 +32,10 @@ SOURCE, NAME = "LocalFiles.java", "millpond.LocalFiles"
 ROOT = "file:///"
 
 
+class SparkNotStarted(BaseException):
+    """Spark is needed where nobody may wait for it. Not an Exception, because no row and no statement is to blame."""
+
+
 def use_own_local_files(session: SparkSession) -> None:
     """Make this JVM write local files with our class; if that is not possible, files are written as before, but
     slower."""

@@ -70,7 +70,10 @@ class SqlTarget(Target):
     def _table(self, columns: Schema) -> Any:
         import sqlalchemy as sa
 
-        made = [sa.Column(c.name, self._type(c), primary_key=c.name in columns.key) for c in columns]
+        # A key gets its values from us: SQLAlchemy makes an integer key a sequence (SERIAL) unless it is asked not to.
+        made = [
+            sa.Column(c.name, self._type(c), primary_key=c.name in columns.key, autoincrement=False) for c in columns
+        ]
         return sa.Table(self._spec.values["table"], sa.MetaData(), *made, schema=self._spec.values["schema"])
 
     def _type(self, column: Column) -> Any:
