@@ -68,6 +68,14 @@ INSERT INTO 'file://./out'
 INSERT INTO 'file://./windows'
   SELECT window_start, COUNT(*) AS n, SUM(quantity) AS size FROM trades GROUP BY TUMBLING(ts, INTERVAL 10 SECONDS);
 INSERT INTO 'file://./changes' SELECT * FROM CHANGES(log);
+CREATE TABLE prices (symbol STRING PRIMARY KEY, price DECIMAL(12,2), ts TIMESTAMP)
+  WITH ('history' = '1h', 'history.time' = 'ts');
+INSERT INTO prices SELECT symbol, price, ts FROM trades;
+CREATE TABLE earlier AS SELECT t.id, p.price
+  FROM trades t LEFT JOIN prices FOR SYSTEM_TIME AS OF t.ts - INTERVAL 20 SECONDS AS p ON p.symbol = t.symbol;
+CREATE TABLE steps AS SELECT id, LAG(price) OVER w AS before, SUM(quantity) OVER w AS total,
+    COUNT(*) OVER (w RANGE BETWEEN INTERVAL 40 SECONDS PRECEDING AND CURRENT ROW) AS recent
+  FROM trades WINDOW w AS (PARTITION BY user_id ORDER BY ts);
 """
 USERS = "user_id,tier\nu0,GOLD\nu1,BASIC\nu2,GOLD\n"
 TIERS = {"u0": "GOLD", "u1": "BASIC", "u2": "GOLD"}
@@ -131,7 +139,22 @@ def expected(total: int) -> dict[str, Any]:
         "out": [(t["id"], t["user_id"], TIERS.get(t["user_id"]), t["quantity"] * t["price"]) for t in events],
         "windows": [(BEGIN + timedelta(seconds=10 * w), *windows[w]) for w in range(closed)],
         "changes": [(*row, "insert") for row in logged],
+        "earlier": [(n, _price_before(events, n)) for n in range(total)],
+        "steps": [_step(events, n) for n in range(total)],
     }
+
+
+def _price_before(events: list[dict[str, Any]], number: int) -> Decimal | None:
+    """The price of the symbol's last trade at least 20 seconds before."""
+    own = [t for t in events[: max(number - 19, 0)] if t["symbol"] == events[number]["symbol"]]
+    return own[-1]["price"] if own else None
+
+
+def _step(events: list[dict[str, Any]], number: int) -> tuple[Any, ...]:
+    """The price before, the quantity so far, and the number of the last 40 seconds, of the same user."""
+    own = [t for t in events[: number + 1] if t["user_id"] == events[number]["user_id"]]
+    before = own[-2]["price"] if len(own) > 1 else None
+    return number, before, sum(t["quantity"] for t in own), sum(t["id"] >= number - 40 for t in own)
 
 
 def found(folder: Path) -> dict[str, Any]:
@@ -153,6 +176,8 @@ def found(folder: Path) -> dict[str, Any]:
         "out": sorted((r["id"], r["user_id"], r.get("tier"), Decimal(r["value"])) for r in out),
         "windows": sorted((datetime.fromisoformat(r["window_start"]), r["n"], r["size"]) for r in windows),
         "changes": sorted((r["id"], r["user_id"], r["_op"]) for r in changes),
+        "earlier": sorted((r["id"], r["price"]) for r in rows["earlier"]),
+        "steps": sorted((r["id"], r["before"], r["total"], r["recent"]) for r in rows["steps"]),
     }
 
 

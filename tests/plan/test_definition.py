@@ -32,7 +32,7 @@ IN_FLOWS = tuple(kind for kind in STATEMENTS if kind not in ("changes", "view"))
 TABLES = ("aggregate", "window", "distinct", "view")
 VALUES = {"cache.max_size": "7", "cache.ttl": "1h", "retention": "1h", "state.ttl": "1h", "wait.max.rows": "7"}
 VALUES |= {"idle.timeout": "3s", "table.wait.timeout": "3s", "wait.timeout": "3s", "spill": "true", "durable": "false"}
-VALUES |= {"max_memory": "64MB", "compression": "lz4", "backfill": "true"}
+VALUES |= {"max_memory": "64MB", "compression": "lz4", "backfill": "true", "history": "1h", "history.time": "x"}
 
 
 def values_of(option: object) -> list[str]:
@@ -43,7 +43,7 @@ def values_of(option: object) -> list[str]:
 def known_by(plan: Plan) -> object:
     """Everything by which a state directory finds again what it has of a plan."""
     return (
-        [(t.name, t.definition) for t in plan.tables],
+        [(t.name, t.definition) for t in plan.tables if t.history is None],
         [(f.id, statements_of(f)) for f in plan.flows],
         [(s.waiting, s.aggregate and s.aggregate.companions, statement_id(f, s)) for f in plan.flows for s in f.steps],
         [(c.id, c.table) for c in plan.changes],
@@ -55,7 +55,7 @@ def planned(kind: str, at_end: str = "", at_join: str = "") -> object:
         return f" WITH ({text})" if text else ""
 
     plan = plan_of(HEAD + STATEMENTS[kind].format(at_end=group(at_end), at_join=group(at_join)) + ";")
-    if plan.errors and {error.code for error in plan.errors} <= {"MP211", "MP302", "MP303", "MP815"}:
+    if plan.errors and {error.code for error in plan.errors} <= {"MP202", "MP211", "MP302", "MP303", "MP815"}:
         return REFUSED
     assert not plan.errors, [str(e) for e in plan.errors]
     return known_by(plan)
@@ -78,7 +78,7 @@ def test_options_of_a_table_may_change_but_not_where_its_rows_live(kind: str) ->
     assert before != other
     assert planned(kind, "'extension' = 'memory'") == before
     for option in (*TABLE_OPTIONS, *find("backend", "memory").options):
-        beside = ", 'max_memory' = '64MB'" if option.name == "spill" else ""
+        beside = {"spill": ", 'max_memory' = '64MB'", "history.time": ", 'history' = '1h'"}.get(option.name, "")
         if not option.defines:
             assert planned(kind, f"'{option.name}' = '{values_of(option)[0]}'{beside}") in (before, REFUSED), option
 

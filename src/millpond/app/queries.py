@@ -21,8 +21,10 @@ from millpond.engine.evaluator import Evaluator
 from millpond.engine.spark.evaluate import cancellable, tables_of
 from millpond.engine.spark.spark_errors import too_far, translate
 from millpond.engine.spark.transfer import Views
+from millpond.engine.table_history import require_held
 from millpond.errors import InputError, RunError, SetupError, SqlError, TableError
 from millpond.expressions.parameters import has_nested, with_literals, written_out
+from millpond.plan.history import history_name
 from millpond.plan.model import OneShot, Plan
 from millpond.plan.routing import ways_on_driver
 from millpond.relational.compiled import QueryCache
@@ -121,7 +123,12 @@ def declarations(store: Store, without: Iterable[str] = ()) -> str:
     """One line of DDL for each table and view that a user may read, without those in `without`."""
     left_out = {DEAD_LETTERS, *(name.lower() for name in without)}
     tables = [store.table(name) for name in store.names() if name.lower() not in left_out]
-    made = [declaration(t.name, t.schema) for t in tables if not t.spec.hidden]
+    there = {name.lower() for name in store.names()}
+    made = [
+        declaration(t.name, t.schema, history=history_name(t.name).lower() in there)
+        for t in tables
+        if not t.spec.hidden
+    ]
     views = [v for name, v in views_of(store).items() if name not in left_out]
     made += [f"CREATE VIEW {quoted(v['name'])} AS {v['text']}" for v in views]
     return "".join(f"{text};\n" for text in made)
@@ -211,6 +218,7 @@ class Queries:
         cancellation = cancellation or Cancellation()
         with self._store.begin() as tx:
             evaluator = Evaluator(self._views, QueryCache(), self._limits)
+            require_held(query, tx)
             inputs = {name: self._input(tx, name) for name in tables_of(query)}
             ready = with_literals(query, parameters)
             found = None if ready is None else evaluator.on_driver(ready, inputs)

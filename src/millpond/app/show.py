@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond import registry
+from millpond.app.past_changes import changes_of
 from millpond.contracts.source import without_identity
 from millpond.contracts.table import Store, Table
 from millpond.engine.progress import AppProgress, FlowProgress, SourceProgress, StatementProgress, TableProgress
@@ -25,6 +26,8 @@ from millpond.sql.statements import Describe, Show, Statement
 
 def ask(statement: Statement, plan: Plan, store: Store, progress: AppProgress) -> pa.Table:
     """The rows of a SHOW or DESCRIBE."""
+    if isinstance(statement, Show) and statement.kind == "CHANGES":
+        return changes_of(statement, store)
     if isinstance(statement, Show):
         return _show(statement, plan, progress)
     assert isinstance(statement, Describe)
@@ -51,7 +54,7 @@ def _show(statement: Show, plan: Plan, progress: AppProgress) -> pa.Table:
         streams = [(s.name, _sources(s, plan), s.derived) for s in plan.streams]
         return _table(("name", "source", "derived"), streams)
     if kind == "VIEWS":
-        kept = [(t.name, t.refresh) for t in plan.tables if t.kind == "view"]
+        kept = [(t.name, t.refresh) for t in plan.tables if t.kind == "view" and not t.spec.hidden]
         return _table(("name", "refresh"), kept + [(v.name, "not stored: a name for a query") for v in plan.views])
     if kind == "CONNECTORS":
         found = [(kind_, name) for kind_ in registry.GROUPS for name in registry.names(kind_)]

@@ -167,6 +167,7 @@ def _flow(flow: Flow) -> FlowProgress:
         None if watermark is None else watermark / 1_000_000,
         {str(engine): found.read() for engine, found in flow.commits.use.durations.items()},
         flow.plan.id,
+        flow.commits.use.outside,
     )
 
 

@@ -15,18 +15,22 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from millpond.app.added_statements import added_to
+from millpond.app.event_trace import Finding, trace_event
 from millpond.app.planning import QUERY, AppText, plan_file
 from millpond.app.queries import Queries, as_stored, bind_against, explain_beside, the_query
 from millpond.app.show import ask, explained
 from millpond.app.statistics import progress_of, with_last_known
+from millpond.contracts.source import BAD, ORDER_MAJOR, ORDER_MINOR
 from millpond.engine.context import Context
 from millpond.engine.spark.evaluate import spark_fallback
 from millpond.engine.spark.session import build_session, end_session
 from millpond.engine.spark.transfer import Exchange, Views
 from millpond.engine.state_directory import IDENTITY, LOCK, STORE, StateFolder, identity_of, in_use, open_existing
-from millpond.errors import InputError, StateError
-from millpond.plan.model import Plan
+from millpond.engine.work import Work
+from millpond.errors import InputError, SourceError, StateError
+from millpond.plan.model import FlowPlan, Plan, SourcePlan, Step
 from millpond.plan.routing import limits_of
+from millpond.plan.source_catalog import record_schema
 from millpond.sql.parser import parse_script
 from millpond.sql.statements import Describe, Explain, Show
 from millpond.tables.commit_log import log_numbers, log_path
@@ -124,6 +128,40 @@ def query_state(
     finally:
         session.stop()
         folder.close()
+
+
+def traced(plan: Plan, state: Path, flow: FlowPlan, step: Step, event: pa.Table) -> list[Finding]:
+    """What each part of a statement finds for one event, over the tables in a state directory, which is not changed.
+    MP504 for an event that is not a valid record, MP801 while an app uses the state."""
+    bad = event[BAD][0].as_py()
+    if bad is not None:
+        hint = "The stream would reject it; see 'on.bad.record'."
+        raise SourceError("MP504", f"The event is not a valid record: {bad}", hint=hint)
+    folder = open_to_read(state)
+    session = _LazySession(folder)
+    try:
+        store = open_store(folder.store, fallback=spark_fallback(session))
+        try:
+            exchange = Exchange(folder.exchange)
+            context = Context(plan, store, folder, exchange, session)
+            with store.begin() as tx:
+                work = Work(context, tx, Views(session, exchange, "mp_why"))
+                found = list(trace_event(work, step, _as_record(event, plan.source(flow.source))))
+                tx.rollback()
+            return found
+        finally:
+            store.close()
+    finally:
+        session.stop()
+        folder.close()
+
+
+def _as_record(event: pa.Table, source: SourcePlan) -> pa.Table:
+    """The event with the columns that records of its source have; hidden ones are NULL."""
+    columns = {
+        c.name: event[c.name] if c.name in event.column_names else pa.nulls(1, c.type) for c in record_schema(source)
+    }
+    return pa.table(columns | {name: pa.array([0], pa.int64()) for name in (ORDER_MAJOR, ORDER_MINOR)})
 
 
 def _app_plan(app_file: Path, variables: Mapping[str, str] | None, state: Path) -> Plan:

@@ -13,6 +13,7 @@ from millpond.contracts.source import without_identity
 from millpond.contracts.table import Store, TableSpec, Transaction
 from millpond.engine.ledger import MADE, NAMED
 from millpond.errors import BindError, SqlError, TableError, did_you_mean
+from millpond.plan.history_model import HISTORY
 from millpond.plan.model import NamedQuery, Plan
 from millpond.schema import Column, Schema, type_name
 from millpond.sql.parser import parse_script
@@ -96,6 +97,8 @@ class Definitions:
         # Planned before anything is dropped: an error must not lose the old table.
         plan = self.bind(statement.code, without=self._spelled(name)).table(name.text)
         assert plan is not None
+        if plan.options.get(HISTORY) is not None:
+            return self._with(name, statement.code)
         self.store.drop(name.text)
         self.store.create(plan.spec)
         self._put(MADE + name.key, statement.code)
@@ -228,9 +231,10 @@ def _of_file(what: str, name: Name) -> TableError:
     return TableError("MP409", f"{what} '{name}' is defined in the app's file.", place=name.place, hint=hint)
 
 
-def declaration(name: str, schema: Schema) -> str:
-    """The statement that declares a table of these columns."""
-    return f"CREATE TABLE {quoted(name)} ({', '.join(_parts(without_identity(schema)))})"
+def declaration(name: str, schema: Schema, *, history: bool = False) -> str:
+    """The statement that declares a table of these columns; with any period for its old rows if it has them."""
+    kept = " WITH ('history' = '1s')" if history and without_identity(schema).key else ""
+    return f"CREATE TABLE {quoted(name)} ({', '.join(_parts(without_identity(schema)))}){kept}"
 
 
 def _whole_declaration(spec: TableSpec) -> str:

@@ -21,6 +21,7 @@ from millpond.cli import (
     shell,
     test,
     version,
+    why,
 )
 from millpond.cli.command import Command, Parser
 from millpond.cli.output import discard_output, keep_for_good, print_errors, standard_streams, unwritable
@@ -33,6 +34,7 @@ COMMANDS: tuple[Command, ...] = (
     check.COMMAND,
     explain.COMMAND,
     query.COMMAND,
+    why.COMMAND,
     shell.COMMAND,
     apply.COMMAND,
     restart.COMMAND,

@@ -78,6 +78,8 @@ class BatchRun:
     records: Batch | None = None
     # The finished statements.
     timed: list[Timed] = field(default_factory=list)
+    # For each statement, by its index, the events whose time is before the history of a table.
+    outside: dict[int, int] = field(default_factory=dict)
 
     def mark(self, step: Step) -> Mark:
         """The mark of a statement's output for this batch."""

@@ -67,7 +67,7 @@ class Commits:
             reach("flow.worked")
             self.use.put(tx)
             tx.commit()
-        self.use.add(batch.rows, time.monotonic() - started, run.timed)
+        self.use.add(batch.rows, time.monotonic() - started, run.timed, sum(run.outside.values()))
         return staged
 
     def close_windows(self, reached: int) -> None:

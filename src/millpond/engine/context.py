@@ -95,6 +95,12 @@ class Context:
         """The sizes up to which the driver evaluates batches."""
         return limits_of(self.plan.settings)
 
+    @cached_property
+    def timed_tables(self) -> frozenset[str]:
+        """The tables whose history goes by the time of a column, in lower case."""
+        histories = (table.history for table in self.plan.tables if table.history is not None)
+        return frozenset(history.table.lower() for history in histories if history.time)
+
     def letters(self, flow: str, source: SourcePlan, flow_id: str = "") -> Letters:
         """The writer of the dead letters of a flow or load; those of a flow can be replayed by its id."""
         return Letters(self.store, flow, source.spec.shown, self.plan.settings["dead.letters.max"], flow_id)

@@ -64,9 +64,12 @@ class EngineUse:
         # Batches of this run; a batch in which Spark evaluated any statement counts as Spark's.
         self.batches = none_used()
         self.durations = {engine: Histogram() for engine in Engine}
+        # Events of this run that found no row because their time was before the history of a table.
+        self.outside = 0
 
-    def add(self, rows: int, seconds: float, timed: Sequence[Timed]) -> None:
+    def add(self, rows: int, seconds: float, timed: Sequence[Timed], outside: int = 0) -> None:
         """Count a committed batch."""
+        self.outside += outside
         for done in timed:
             self._statements[done.index][done.engine].add(rows, done.seconds)
         engine = Engine.SPARK if any(done.engine is Engine.SPARK for done in timed) else Engine.ARROW

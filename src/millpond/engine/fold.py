@@ -8,8 +8,8 @@ are folded by Spark. See docs/decisions/0019-events-fold-by-key.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -54,13 +54,15 @@ class Items:
 class Folded:
     """The result of a fold: `rows` that exist now, in the order in which events changed them; `gone`, keys whose row
     was deleted; `before`, the previous rows of all these keys, and `new`, the keys that had none. `refused` has the
-    rejected items, by statement and row, with the error."""
+    rejected items, by statement and row, with the error. `passed` are all rows in between, in order, if the table's
+    history needs them."""
 
     rows: pa.Table
     gone: pa.Table
     before: pa.Table
     new: pa.Table
     refused: dict[tuple[int, int], MillpondError]
+    passed: tuple[pa.Table, ...] = ()
 
     def write(self, table: WriteTable) -> int:
         """Write the result to the table."""
@@ -80,13 +82,26 @@ def fold(work: Work, table: WriteTable, writers: Sequence[Items]) -> Folded:
     schema = table.schema
     turns, firsts = _turns(writers, schema)
     safe = [work.cache.once("safe", w.action.items, partial(cannot_fail, w.action, schema)) for w in writers]
-    turns = _since_reset(turns, np.array([w.action.resets for w in writers], bool), np.array(safe, bool))
+    keeps = work.keeps_times(table.name)
+    if not keeps:
+        turns = _since_reset(turns, np.array([w.action.resets for w in writers], bool), np.array(safe, bool))
     keyed = _keyed(table, writers, firsts)
     states = RowStates.of(schema, keyed)
     refused: Refusals = {}
-    for part, on_spark in _parts(turns):
-        _fold_part(work, [w.action for w in writers], [w.rows for w in writers], part, states, refused, on_spark)
-    return _folded(states, keyed, turns, refused, schema)
+    passed: list[pa.Table] = []
+    for round_ in _rounds(turns) if keeps else (turns,):
+        for part, on_spark in _parts(round_):
+            _fold_part(work, [w.action for w in writers], [w.rows for w in writers], part, states, refused, on_spark)
+        if keeps:
+            here = round_.code[states.here[round_.code] & states.hit[round_.code]]
+            passed.append(pa.table(states.take(here, schema.names), schema=schema.arrow()))
+    return replace(_folded(states, keyed, turns, refused, schema), passed=tuple(passed))
+
+
+def _rounds(turns: Turns) -> Iterator[Turns]:
+    """The first item of each key, then the second of each, and so on."""
+    number = np.arange(len(turns.code)) - np.repeat(turns.starts, turns.counts)
+    return (turns.where(number == n) for n in range(int(number.max(initial=-1)) + 1))
 
 
 def _fold_part(

@@ -141,7 +141,8 @@ class FlowProgress:
     """One line of SHOW FLOWS. `lag` is the number of records that are read but not processed, None if unknown;
     `arrow_*` and `spark_*` count this run's batches by engine, with their mean time. SHOW leaves out: rows per second
     over five minutes, bad records, the time of the last batch, the lag in seconds, the watermark in seconds since the
-    epoch, and the durations of batches by engine."""
+    epoch, the durations of batches by engine, and the events that found no row because their time was before a table's
+    history."""
 
     name: str
     stream: str
@@ -166,6 +167,7 @@ class FlowProgress:
     watermark: float | None = None
     durations: Mapping[str, Durations] = field(default_factory=dict)
     id: str = ""
+    outside_history: int = 0
 
     SHOWN: ClassVar[int] = 16
 

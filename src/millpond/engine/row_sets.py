@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -91,6 +91,17 @@ def last_of_keys(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     """The last row of each combination of values, in order."""
     last = last_of_each(Keys(tuple(rows[name].combine_chunks() for name in names)))
     return rows if last is None else rows.take(pa.array(last))
+
+
+def nth_of_keys(rows: pa.Table, names: Sequence[str]) -> Iterator[pa.Table]:
+    """The rows in parts: the first row of each combination of values, then the second of each, and so on."""
+    codes, _ = key_codes([rows[name] for name in names], rows.num_rows)
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    number = np.empty(len(codes), np.int64)
+    number[order] = np.arange(len(codes)) - np.repeat(starts, np.diff(starts, append=len(codes)))
+    for n in range(int(number.max(initial=-1)) + 1):
+        yield rows.filter(pa.array(number == n))
 
 
 def joined_positions(left: pa.Table, right: pa.Table) -> tuple[pa.Array, pa.Array]:

@@ -127,6 +127,7 @@ class PendingGroups:
         # statements.
         if pending.undo is not None:
             pending.undo()
+            run.work.forget_passed(table.name)
             run.work.mark_changed(table.name)
         by_index = sorted(pending.taken.values(), key=lambda t: t.step.index)
         is_last = max(t.step.index for t in by_index) == pending.last
@@ -197,6 +198,8 @@ def _fold(run: BatchRun, table: WriteTable, taken: Sequence[Taken]) -> Callable[
         left[number] = replace(left[number], rows=left[number].rows.filter(pa.array(~event)))
     for (number, row), error in sorted(folded.refused.items()):
         refused.append((left[number], left[number].rows.slice(row, 1), error))
+    for rows in folded.passed:
+        run.work.add_passed(table.name, rows)
     if folded.write(table):
         run.work.mark_changed(table.name)
     for item, rows, error in refused:

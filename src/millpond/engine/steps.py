@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from millpond.contracts.source import DELETED, IDENTITY, ORDER_MAJOR, ORDER_MINOR
+from millpond.contracts.table import WriteTable
 from millpond.engine.batch_run import BatchRun
 from millpond.engine.emit import emit_query
 from millpond.engine.groups import emit_groups, keep_table, rows_to_emit
@@ -20,11 +21,13 @@ from millpond.engine.key_lookups import Lookups
 from millpond.engine.merge import Merging, insert_or_change, merge_rows
 from millpond.engine.over_streams import with_windows
 from millpond.engine.rejected_rows import fitted, misfits, reject, to_letters, true_positions, without
-from millpond.engine.row_sets import last_of_keys
+from millpond.engine.row_sets import last_of_keys, nth_of_keys, rows_with
 from millpond.engine.spark.evaluate import constant
 from millpond.engine.spark.transfer import Dataset
 from millpond.engine.stream_updates import apply_change
+from millpond.engine.table_history import count_outside
 from millpond.engine.upsert_on import apply_rows, take_apart
+from millpond.engine.work import Work
 from millpond.plan.model import Step, StepKind
 from millpond.plan.row_parts import matches_by_key
 from millpond.plan.statement_groups import ORDER, carry_order
@@ -40,6 +43,8 @@ def run_step(run: BatchRun, step: Step) -> None:
         # Only for a first row of no input: statements of a flow have computed them before.
         run = with_windows(run, step)
         run.work.lookups = Lookups(run.batch, run.work.evaluator, run.work.context.store)
+    outside = count_outside(run.work, step.query if step.aggregate is None else step.aggregate.rows, run.batch.relation)
+    run.outside[step.index] = outside
     pending = run.groups.of(step) if run.groups is not None else None
     if pending is not None:
         pending.take(run, step)
@@ -65,9 +70,26 @@ def _insert(run: BatchRun, step: Step) -> None:
         one_by_one = (rows.slice(number, 1) for number in range(rows.num_rows))
         changed = sum(insert_or_change(run.work, table, row, step.conflict) for row in one_by_one)
     else:
-        changed = table.upsert(rows) if table.schema.key else table.insert(rows)
+        changed = _store(run.work, table, rows)
     if changed:
         run.work.mark_changed(step.target)
+
+
+def _store(work: Work, table: WriteTable, rows: pa.Table) -> int:
+    """Write rows to a table. Its history may need all of them, even those that a later one replaces."""
+    if not table.schema.key:
+        return table.insert(rows)
+    if not work.keeps_times(table.name):
+        return table.upsert(rows)
+    if set(rows.column_names) == set(table.schema.names):
+        work.add_passed(table.name, rows.select(list(table.schema.names)))
+        return table.upsert(rows)
+    # The other columns of a row are those of the row before it.
+    changed, key = 0, list(table.schema.key)
+    for part in nth_of_keys(rows, key):
+        changed += table.upsert(part)
+        work.add_passed(table.name, rows_with(table, key, part.select(key)))
+    return changed
 
 
 def _upsert(run: BatchRun, step: Step) -> None:
@@ -130,7 +152,11 @@ def _latest(run: BatchRun, step: Step) -> None:
     assert query is not None
     rows = fitted(run.work, run.work.result(query, run.batch.changes), columns, (KEEP, *ORDER))
     rows = rows.sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")])
-    kept, gone = last_messages(_keyed_rows(run, rows, table.schema), table.schema.key)
+    rows = _keyed_rows(run, rows, table.schema)
+    if run.work.keeps_times(table.name):
+        stored = rows.filter(rows[KEEP]).select(list(table.schema.names))
+        run.work.add_passed(table.name, stored.cast(table.schema.arrow()))
+    kept, gone = last_messages(rows, table.schema.key)
     _keep_last(run, step, kept, gone)
 
 
@@ -152,6 +178,8 @@ def _latest_traced(run: BatchRun, step: Step) -> None:
 def _keep_last(run: BatchRun, step: Step, kept: pa.Table, gone: pa.Table) -> None:
     table = run.work.table(step.target)
     names = list(table.schema.names)
+    if kept.num_rows and run.work.keeps_times(table.name):
+        run.work.add_passed(table.name, kept.select(names).cast(table.schema.arrow()))
     changed = table.upsert(kept.select(names).cast(table.schema.arrow())) if kept.num_rows else 0
     changed += table.delete(keys=key_values(gone, table.schema)) if gone.num_rows else 0
     if changed:

@@ -21,6 +21,7 @@ from millpond.engine.key_lookups import Lookups
 from millpond.engine.spark.evaluate import tables_of
 from millpond.engine.spark.spark_errors import translate
 from millpond.engine.spark.transfer import Dataset, Views
+from millpond.engine.table_history import keep_history, require_held
 from millpond.engine.view_refresh import compute, follow
 from millpond.plan.missing import Absent, without_tables
 from millpond.plan.model import BATCH, Access, TablePlan
@@ -39,6 +40,7 @@ class WorkSavepoint:
     refreshed: frozenset[str]
     dirty: frozenset[str]
     stale: frozenset[str]
+    passed: Mapping[str, tuple[pa.Table, ...]]
 
 
 class Work:
@@ -60,6 +62,8 @@ class Work:
         self._dirty: set[str] = set()
         # Views that must be recomputed as a whole, because the changes of this transaction are not sufficient.
         self._stale: set[str] = set()
+        # All rows that were written to tables whose history goes by the time of a column, in their order.
+        self.passed: dict[str, tuple[pa.Table, ...]] = {}
         # Set by a flow for each batch and statement: the lookups of the batch's keys, and the planned accesses.
         self.lookups: Lookups | None = None
         self.reads: tuple[Access, ...] = ()
@@ -72,17 +76,30 @@ class Work:
     def savepoint(self) -> WorkSavepoint:
         """A point for `rollback_to`: the transaction's savepoint, and which views are up to date."""
         sets = (self.changed, self.refreshed, self._dirty, self._stale)
-        return WorkSavepoint(self.tx.savepoint(), *(frozenset(names) for names in sets))
+        return WorkSavepoint(self.tx.savepoint(), *(frozenset(names) for names in sets), dict(self.passed))
 
     def rollback_to(self, point: WorkSavepoint) -> None:
         self.tx.rollback_to(point.tx)
         self.changed, self.refreshed = set(point.changed), set(point.refreshed)
         self._dirty, self._stale = set(point.dirty), set(point.stale)
+        self.passed = dict(point.passed)
 
     def mark_changed(self, name: str) -> None:
         """Called after a table was changed: views over it must be refreshed before they are read."""
         self.changed.add(name.lower())
         self._dirty |= {v.name.lower() for v in self.context.views_of({name})}
+
+    def keeps_times(self, name: str) -> bool:
+        """Whether the history of a table contains rows that a transaction replaces again."""
+        return name.lower() in self.context.timed_tables
+
+    def add_passed(self, name: str, rows: pa.Table) -> None:
+        """Called with the rows that are written to such a table, each with all its columns."""
+        self.passed[name.lower()] = (*self.passed.get(name.lower(), ()), rows)
+
+    def forget_passed(self, name: str) -> None:
+        """Called when the changes of a table are undone."""
+        self.passed.pop(name.lower(), None)
 
     def follow(self, names: Iterable[str]) -> None:
         """Called for tables that were changed without this object: views over them must be refreshed too."""
@@ -156,6 +173,7 @@ class Work:
     def _inputs(self, query: exp.Query, relations: Mapping[str, Dataset]) -> dict[str, Input | DataFrame]:
         """The inputs of a query: given relations, and tables; views among them are refreshed first."""
         names = [name for name in tables_of(query) if name not in relations]
+        require_held(query, self.tx)
         self.refresh(set(names))
         return {**relations, **{name: self._table_input(name) for name in names}}
 
@@ -211,10 +229,13 @@ class Work:
         name = view.name.lower()
         self.refreshed.add(name)
         # A view that was refreshed before has applied some of the changes already; applying them again is idempotent.
-        renewed = compute if name in self._stale else follow
+        whole = name in self._stale
         self._stale.discard(name)
         try:
-            changed = renewed(self, view)
+            if view.history is not None:
+                changed = keep_history(self, view, whole=whole)
+            else:
+                changed = (compute if whole else follow)(self, view)
         except (PySparkException, Py4JJavaError) as error:
             raise translate(error, view.place, self.cache.several) from error
         if changed:

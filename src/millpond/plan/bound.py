@@ -19,7 +19,7 @@ from millpond.sql.statements import Watermark
 class Item:
     """One relation of a FROM under its alias. `label` is its name in messages and `at` its place; `columns` is None if
     they are unknown; `watermark` is on the column of a stream's time; `merged` are columns that USING has merged;
-    `shown` is False for the right side of SEMI and ANTI joins."""
+    `shown` is False for the right side of SEMI and ANTI joins; `moment` is its AS OF clause until it is bound."""
 
     alias: str
     label: str
@@ -32,6 +32,7 @@ class Item:
     watermark: Watermark | None = None
     shown: bool = True
     merged: set[str] = field(default_factory=set)
+    moment: exp.Expr | None = None
 
     def column(self, name: str) -> Column | None:
         """The column of a name, including hidden ones."""

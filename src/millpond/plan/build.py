@@ -14,6 +14,7 @@ from millpond.plan.checks import run_checks
 from millpond.plan.context import Context, Planned
 from millpond.plan.findings import Findings
 from millpond.plan.hidden_tables import dead_letters_table
+from millpond.plan.history import require_history
 from millpond.plan.merges import plan_merge
 from millpond.plan.model import Plan
 from millpond.plan.sink_catalog import Sinks
@@ -184,5 +185,7 @@ def _plan_or_define(statement: Statement, context: Context) -> Planned | None:
 
 def _asking(statement: Statement, context: Context) -> Planned:
     """SHOW, DESCRIBE and EXPLAIN, which print their rows."""
+    if isinstance(statement, Show) and statement.kind == "CHANGES":
+        require_history(statement, context)
     sink = context.sinks.terminal(statement.place)
     return Planned(statement, context.index(statement), target=sink.id if sink else "")

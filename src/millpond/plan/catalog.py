@@ -29,7 +29,7 @@ class Relation:
     itself is invalid, which was reported. `drivers` are the sources of a stream; `query` is the query of a derived
     stream and `tables` are its tables; `watermark` is on the column of its time. `local`: visible in one statement
     only, such as a CTE or a function that returns rows. `key` is that of a table whose columns are unknown. `wrong`:
-    its declaration is invalid, which was reported."""
+    its declaration is invalid, which was reported. `history` is the table with the old rows of a table."""
 
     name: str
     kind: RelationKind
@@ -43,6 +43,7 @@ class Relation:
     local: bool = False
     key: tuple[str, ...] = ()
     wrong: bool = False
+    history: str = ""
 
     @property
     def is_stream(self) -> bool:

@@ -15,8 +15,11 @@ from millpond.options import find_option
 from millpond.plan.aggregate_model import AggregatePlan
 from millpond.plan.change_model import ChangeGroup
 from millpond.plan.flow_plans import INTO_TABLES
+from millpond.plan.history import described as history_shown
+from millpond.plan.history_model import HISTORY
 from millpond.plan.missing import joins_with_policy
 from millpond.plan.model import (
+    BESIDE,
     Access,
     AccessKind,
     ChangesPlan,
@@ -97,7 +100,7 @@ def explain_text(plan: Plan) -> str:
         ("Sources", [_source_line(s) for s in plan.sources]),
         (
             "Tables, in the order in which they are created",
-            [line for t in plan.tables for line in _table_lines(t, plan)],
+            [line for t in plan.tables if t.history is None for line in _table_lines(t, plan)],
         ),
         ("Views, expanded where they are read", [f"{v.name}  over {', '.join(v.tables)}" for v in plan.views]),
         ("One-shot statements, before the flows", [_shot_line(s, plan) for s in plan.one_shots if not s.late]),
@@ -122,7 +125,7 @@ def explain_statement(plan: Plan) -> str:
         ("Statement", [line for s in plan.one_shots for line in _only_lines(s, plan)]),
         ("Flow", [_WHERE.sub("", line) for f in plan.flows for line in _flow_lines(f, plan)]),
         ("Driven by changes", [_WHERE.sub("", line) for c in plan.changes for line in _changes_lines(c, plan)]),
-        ("Tables", [line for t in plan.tables for line in _table_lines(t, plan)]),
+        ("Tables", [line for t in plan.tables if t.history is None for line in _table_lines(t, plan)]),
         ("Sources", [_source_line(s) for s in plan.sources]),
         ("Sinks", [_sink_line(s) for s in plan.sinks if s.type != "terminal"]),
     )
@@ -206,6 +209,8 @@ def _storage(table: TablePlan) -> Iterator[str]:
         yield f"read by key through a cache of {rows}{age}"
     if values.get("durable") is False:
         yield "empty after a restart"
+    if table.options.get(HISTORY) is not None:
+        yield history_shown(table)
     retention_us = table.options.get("retention")
     if retention_us is not None:
         yield f"a window is kept for {retention_us / 1_000_000:g} s after its end"
@@ -220,7 +225,9 @@ def _origin(table: TablePlan, plan: Plan) -> str:
 
 
 def _access(access: Access) -> str:
-    return f"reads {access.table} as a {access.how}: {access.reason}"
+    name = access.table.removesuffix(BESIDE + HISTORY)
+    past = " as of a time or version," if name != access.table else ""
+    return f"reads {name}{past} as a {access.how}: {access.reason}"
 
 
 def _over(step: Step) -> Iterator[str]:

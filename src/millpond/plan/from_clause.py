@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.plan.as_of import constant_rows, history_of, is_constant, moment_condition
 from millpond.plan.bound import Item, Reference, Scope, Spot
 from millpond.plan.catalog import Relation, RelationKind
 from millpond.plan.columns import column_of, sentence
 from millpond.plan.expression_types import NAME, type_of, with_type
 from millpond.plan.functions import function_name
 from millpond.plan.model import BATCH
-from millpond.plan.unsupported import cannot_run
 from millpond.redact import redact
 from millpond.schema import Column, Schema
 from millpond.sql import nodes
@@ -82,7 +82,10 @@ def bind_from(binder: Binder, select: exp.Select, scope: Scope, at: Position) ->
     """Fill the scope from FROM, joins and lateral views, in their order."""
     from_ = select.args.get("from_")
     if from_ is not None:
-        _add(binder, from_.this, scope, at)
+        for item in _add(binder, from_.this, scope, at):
+            condition = _moment(binder, item, scope)
+            if condition is not None:
+                select.where(condition, copy=False)
     for join in select.args.get("joins") or ():
         _join(binder, join, scope, at)
     for lateral in select.args.get("laterals") or ():
@@ -126,9 +129,13 @@ def _table(binder: Binder, table: exp.Table, at: Position, number: int) -> Item:
     relation = _relation(binder, table, at)
     named = isinstance(table.this, exp.Identifier)
     alias = table.alias or (relation.name if named else f"_{number + 1}")
+    label, version = _label(relation, table), table.args.get("version")
+    past = history_of(binder, relation, version, label) if version is not None else None
+    table.set("version", None)
+    relation = past or relation
     item = Item(
         alias,
-        _label(relation, table),
+        label,
         _renamed(binder, table, relation.columns),
         table,
         binder.findings.place(table) if relation.query is not None else None,
@@ -139,8 +146,7 @@ def _table(binder: Binder, table: exp.Table, at: Position, number: int) -> Item:
     )
     if table.args.get("pivots"):
         item.columns = None
-    if (version := table.args.get("version")) is not None:
-        _report_version(binder, version, item)
+    item.moment = version if past is not None else None
     if not relation.local:
         binder.references.append(Reference(relation, item, at.spot))
     if relation.columns is None and relation.unseen:
@@ -150,11 +156,15 @@ def _table(binder: Binder, table: exp.Table, at: Position, number: int) -> Item:
     return item
 
 
-def _report_version(binder: Binder, version: exp.Expr, item: Item) -> None:
-    """FOR SYSTEM_TIME, TIMESTAMP and VERSION AS OF."""
-    message = cannot_run(f"Reading {item.label} as of a time or version")
-    hint = "Without it, the table is read as of the start of the batch or query."
-    binder.findings.error("MP901", message, version if binder.findings.place(version) else item.at, hint)
+def _moment(binder: Binder, item: Item, scope: Scope) -> exp.Expr | None:
+    """The condition of an item that is read as of a time of the event; a constant one becomes its subquery."""
+    version, item.moment = item.moment, None
+    if version is None:
+        return None
+    if is_constant(version):
+        constant_rows(binder, item, version)
+        return None
+    return moment_condition(binder, item, version, scope)
 
 
 def _label(relation: Relation, table: exp.Table) -> str:
@@ -305,9 +315,27 @@ def _join(binder: Binder, join: exp.Join, scope: Scope, at: Position) -> None:
     on = join.args.get("on")
     if on is not None:
         join.set("on", binder.bind_inside(on, scope))
+    for item in right:
+        _add_moment(binder, join, item, scope)
     if str(join.args.get("kind") or "").upper() in ONE_SIDED:
         for item in right:
             item.shown = False
+
+
+def _add_moment(binder: Binder, join: exp.Join, item: Item, scope: Scope) -> None:
+    """The time of FOR SYSTEM_TIME AS OF as a part of the join's condition."""
+    written = item.moment
+    condition = _moment(binder, item, scope)
+    if condition is None:
+        return
+    if (join.side or "").upper() in ("RIGHT", "FULL"):
+        message = f"{join.side.upper()} JOIN of {item.label} as of a time would return every old row without an event."
+        binder.findings.error("MP216", message, written, "Write JOIN or LEFT JOIN.")
+        return
+    on = join.args.get("on")
+    if on is None:
+        join.set("kind", None)
+    join.set("on", condition if on is None else exp.and_(on, condition, copy=False))
 
 
 def _natural(join: exp.Join, left: list[Item], right: list[Item]) -> None:

@@ -15,6 +15,7 @@ from millpond.contracts.table import TableSpec
 from millpond.errors import Place, Problem, Severity
 from millpond.plan.aggregate_model import AggregatePlan
 from millpond.plan.change_model import ChangeGroup, MergeBranch, OnConflict
+from millpond.plan.history_model import HistoryPlan
 from millpond.plan.over_model import OverPlan
 from millpond.plan.view_refresh import RefreshPlan
 from millpond.schema import Column, Schema
@@ -120,6 +121,8 @@ class TablePlan:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     # For a table over a stream: what its definition depends on besides its own text.
     surroundings: Surroundings = field(default_factory=lambda: Surroundings("", {}), repr=False)
+    # Of the hidden table with the old rows of another one.
+    history: HistoryPlan | None = None
 
 
 @dataclass(frozen=True)

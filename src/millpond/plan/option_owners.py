@@ -8,7 +8,7 @@ from typing import Any
 
 from millpond import registry
 from millpond.errors import MillpondError, nearest
-from millpond.options import BOOLEAN, DURATION, INTEGER, TEXT, Option, choice, find_option
+from millpond.options import BOOLEAN, DURATION, INTEGER, SPAN, TEXT, Option, choice, find_option
 from millpond.plan.findings import Findings
 from millpond.plan.source_catalog import read_into
 from millpond.settings import FLOW_OPTIONS, SETTINGS
@@ -57,6 +57,13 @@ TABLE_OPTIONS = (
         DURATION,
         None,
         "How long a window is kept in the table after its end; with OVER, how long a key without events is remembered.",
+    ),
+    Option("history", SPAN, None, "How long a row is kept after it was replaced or deleted, for AS OF."),
+    Option(
+        "history.time",
+        TEXT,
+        None,
+        "The column with the time from which a row is valid; by default it is valid from the time of its commit.",
     ),
     Option(
         "backfill",

@@ -22,6 +22,7 @@ from millpond.plan.context import Context, Planned
 from millpond.plan.declarations import declared_schema
 from millpond.plan.definition import meaning, plain_text, surroundings
 from millpond.plan.hidden_tables import looked_up_table
+from millpond.plan.history import add_history, with_history
 from millpond.plan.keys import MessageKey, hold_written_key, key_of_query, message_key, with_identity
 from millpond.plan.model import BATCH, StepKind, TableKind, TablePlan
 from millpond.plan.option_owners import TABLE_OPTIONS, read_entries
@@ -32,6 +33,7 @@ from millpond.plan.source_catalog import short_hash
 from millpond.plan.statement_relations import StatementRelations, texts_of_views, written_in
 from millpond.plan.table_access import Ways, choose_access, without_hints
 from millpond.plan.table_options import READ_THROUGH, bind_checks, check_backend, check_options, check_shared
+from millpond.plan.unsupported import cannot_run
 from millpond.plan.view_refresh import plan_refresh
 from millpond.plan.with_clauses import JDBC, Clauses, backend_of_url, read_clauses
 from millpond.redact import without_logins
@@ -51,8 +53,9 @@ def define_table(statement: CreateTable, context: Context) -> Relation:
     schema = replace(_keyed(columns, key), checks=checks)
     plan = _plan(statement, TableKind.DECLARED, schema, clauses, context)
     context.tables[statement.name.key] = plan
+    add_history(plan, clauses.table, context)
     context.planned.append(Planned(statement, context.index(statement), target=plan.name, condition=condition))
-    return Relation(plan.name, RelationKind.TABLE, schema)
+    return with_history(Relation(plan.name, RelationKind.TABLE, schema), context)
 
 
 def _declared_key(statement: CreateTable, columns: Schema, context: Context) -> tuple[str, ...]:
@@ -200,9 +203,10 @@ def _as_select(statement: CreateTable, tree: exp.Query, context: Context) -> Rel
         _kept_by_flow(statement, bound, schema, clauses, context, null_keys)
     else:
         _kept_by_tables(statement, bound, schema, clauses, context, null_keys)
+    add_history(context.tables[statement.name.key], clauses.table, context)
     if bound.outputs is None:
-        return Relation(statement.name.text, RelationKind.TABLE, key=schema.key)
-    return Relation(statement.name.text, RelationKind.TABLE, schema)
+        return with_history(Relation(statement.name.text, RelationKind.TABLE, key=schema.key), context)
+    return with_history(Relation(statement.name.text, RelationKind.TABLE, schema), context)
 
 
 def _kept_by_flow(
@@ -271,6 +275,7 @@ def _kept_by_tables(
             texts = [without_logins(plain_text(statement)), source.source, *_view_texts(statement, context)]
             plan = replace(plan, definition=short_hash("\n".join(texts)))
     else:
+        _refuse_past(bound, context)
         plan = _plan(statement, TableKind.VIEW, schema, clauses, context, null_keys)
         reads = choose_access(bound, Ways())
         follow = plan_refresh(bound, schema.key)
@@ -301,6 +306,15 @@ def _looked_up(
     opened = context.sources[source.source]
     plan = looked_up_table(opened, TableSpec(statement.name.text, schema), statement.name.place, names)
     return replace(plan, definition=short_hash(f"{source.source} {names}"), replaces=statement.or_replace)
+
+
+def _refuse_past(bound: BoundQuery, context: Context) -> None:
+    """MP901 for a view that reads a table as of a time: its rows would change when the old rows are dropped."""
+    for reference in bound.references:
+        if reference.relation.name == reference.relation.history != "":
+            message = cannot_run(f"Reading {reference.item.label} as of a time or version in a view over tables")
+            hint = "Read it in a statement over a stream, or in a query."
+            context.findings.error("MP901", message, reference.item.at, hint)
 
 
 def _only_source(bound: BoundQuery, context: Context) -> TablePlan | None:

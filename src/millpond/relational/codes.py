@@ -61,9 +61,7 @@ def group_codes(columns: Sequence[Values], length: int) -> tuple[Numbers, Number
 def pairs(left: Sequence[Values], right: Sequence[Values]) -> tuple[Numbers, Numbers]:
     """Return the pairs of rows whose columns are all equal, ordered by the left row, then by the right one."""
     count = len(left[0])
-    both = [pa.concat_arrays([whole(a), whole(b)]) for a, b in zip(left, right, strict=True)]
-    codes = _combined([_encoded(column, "mask") for column in both])
-    ours, theirs = codes[:count], codes[count:]
+    ours, theirs = shared(left, right)
     order = np.argsort(theirs, kind="stable")
     ordered = theirs[order]
     starts = np.searchsorted(ordered, ours, "left")
@@ -71,6 +69,13 @@ def pairs(left: Sequence[Values], right: Sequence[Values]) -> tuple[Numbers, Num
     lefts = np.repeat(np.arange(count), counts)
     within = np.arange(len(lefts)) - np.repeat(np.cumsum(counts) - counts, counts)
     return lefts, order[np.repeat(starts, counts) + within]
+
+
+def shared(left: Sequence[Values], right: Sequence[Values]) -> tuple[Numbers, Numbers]:
+    """Return the rows of two sides as codes; NOTHING for a row with a NULL."""
+    both = [pa.concat_arrays([whole(a), whole(b)]) for a, b in zip(left, right, strict=True)]
+    codes = _combined([_encoded(column, "mask") for column in both])
+    return codes[: len(left[0])], codes[len(left[0]) :]
 
 
 def pairs_of_one(left: Coded, right: Values) -> tuple[Numbers, Numbers]:

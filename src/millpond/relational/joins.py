@@ -15,6 +15,7 @@ from millpond.expressions.failures import NotCompilable
 from millpond.relational import codes
 from millpond.relational.codes import Coded, Numbers, Values
 from millpond.relational.inputs import FromItem, Rows
+from millpond.relational.moments import VALID_TO, moment_of, valid_pairs
 
 Evaluate = Callable[[exp.Expr, Rows], Values]
 
@@ -61,7 +62,10 @@ def meeting(
 ) -> tuple[Numbers, Numbers, Rows]:
     """Return the pairs of positions that satisfy a condition, and the rows that the second positions refer to: all rows
     of the relation if `whole`, else at least those that can be in a pair."""
-    if not on.ours:
+    moment = moment_of(on.rest, item.aliases) if on.ours else None
+    if moment is not None:
+        other, left, right = _by_moment(rows, item, on, value, whole, moment)
+    elif not on.ours:
         other = item.whole()
         left, right = _every(len(rows), len(other), item.limits.pairs)
     elif len(on.ours) == 1:
@@ -80,6 +84,20 @@ def meeting(
             met &= as_mask(value(condition, paired))
         left, right = left[met], right[met]
     return left, right, other
+
+
+def _by_moment(
+    rows: Rows, item: FromItem, on: Condition, value: Evaluate, whole: bool, moment: tuple[exp.Column, exp.Expr]
+) -> tuple[Rows, Numbers, Numbers]:
+    """Return the pairs of equal keys in which the right row was valid at the time of the left one."""
+    ours = [value(expression, rows) for expression in on.ours]
+    other = item.whole() if whole else item.fetched(_plain_keys(on.theirs, ours))
+    both = [alike(a, value(b, other)) for a, b in zip(ours, on.theirs, strict=True)]
+    begins, time = value(moment[0], other), value(moment[1], rows)
+    if begins.type != time.type:
+        raise NotCompilable("a time of another type than that of the history")
+    ends = value(exp.column(VALID_TO, table=moment[0].table, quoted=True), other)
+    return other, *valid_pairs([a for a, _ in both], [b for _, b in both], time, begins, ends)
 
 
 def _by_one(rows: Rows, item: FromItem, on: Condition, value: Evaluate, whole: bool) -> tuple[Rows, Numbers, Numbers]:

@@ -162,6 +162,13 @@ METRICS: tuple[Declared, ...] = (
     Declared(
         "millpond_flow_bad_records", COUNTER, "Records that were rejected.", _FLOW, _of("flows", "name", "bad_records")
     ),
+    Declared(
+        "millpond_flow_outside_history",
+        COUNTER,
+        "Events whose time was before the history of a table.",
+        _FLOW,
+        _of("flows", "name", "outside_history"),
+    ),
     Declared("millpond_flow_watermark_delay_seconds", GAUGE, "Seconds behind the clock.", _FLOW, _watermark_delay),
     Declared(
         "millpond_flow_seconds_since_batch", GAUGE, "Seconds since the last batch of a flow.", _FLOW, _since("flows")

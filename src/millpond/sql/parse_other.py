@@ -12,7 +12,7 @@ from millpond.sql.statements import Begin, Commit, Describe, Name, Rollback, Sel
 from millpond.sql.tokens import URI
 from millpond.sql.with_options import take_options
 
-SHOWN = ("TABLES", "STREAMS", "FLOWS", "STATEMENTS", "VIEWS", "SOURCES", "CONNECTORS", "OPTIONS")
+SHOWN = ("TABLES", "STREAMS", "FLOWS", "STATEMENTS", "VIEWS", "SOURCES", "CONNECTORS", "OPTIONS", "CHANGES")
 
 
 def parse_select(grammar: Grammar, common: dict[str, Any]) -> Statement:
@@ -53,7 +53,8 @@ def _transaction_word(grammar: Grammar) -> None:
 
 
 def parse_show(grammar: Grammar, common: dict[str, Any]) -> Statement:
-    """SHOW TABLES | STREAMS | FLOWS | STATEMENTS | VIEWS | SOURCES | CONNECTORS | OPTIONS FOR subject"""
+    """SHOW TABLES | STREAMS | FLOWS | STATEMENTS | VIEWS | SOURCES | CONNECTORS | OPTIONS FOR subject | CHANGES table
+    [LIMIT n]"""
     grammar.expect("SHOW")
     token = grammar.here
     kind = token.text.upper()
@@ -67,7 +68,17 @@ def parse_show(grammar: Grammar, common: dict[str, Any]) -> Statement:
     if kind == "OPTIONS":
         grammar.expect("FOR")
         subject = grammar.name("a source, sink, backend or statement")
+    if kind == "CHANGES":
+        return Show(**common, kind=kind, subject=grammar.name("a table's name"), limit=_limit(grammar))
     return Show(**common, kind=kind, subject=subject)
+
+
+def _limit(grammar: Grammar) -> int | None:
+    if not grammar.take("LIMIT"):
+        return None
+    if grammar.at_end or not grammar.here.text.isdigit():
+        grammar.refuse_unexpected("a number of changes", "Write SHOW CHANGES t LIMIT 20.")
+    return int(grammar.take_token().text)
 
 
 def parse_describe(grammar: Grammar, common: dict[str, Any]) -> Statement:

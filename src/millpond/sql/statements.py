@@ -285,10 +285,12 @@ class Rollback(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Show(Statement):
-    """SHOW TABLES | STREAMS | FLOWS | STATEMENTS | VIEWS | SOURCES | CONNECTORS | OPTIONS FOR subject."""
+    """SHOW TABLES | STREAMS | FLOWS | STATEMENTS | VIEWS | SOURCES | CONNECTORS | OPTIONS FOR subject | CHANGES subject
+    [LIMIT n]."""
 
     kind: str
     subject: Name | None = None
+    limit: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
