@@ -51,6 +51,24 @@ def _value_type(call: OverCall, argument: pa.DataType | None) -> pa.DataType | N
     return DOUBLE
 
 
+@dataclass(frozen=True)
+class BatchKeys:
+    """The keys of a batch's rows in a window: the code of each row's key, the keys by code, and their stored rows, NULL
+    for a new key."""
+
+    codes: Numbers
+    keys: pa.Table
+    held: pa.Table
+
+    @classmethod
+    def of(cls, table: WriteTable, window: OverWindow, rows: pa.Table) -> BatchKeys:
+        own = rows.select(list(window.keys))
+        codes, firsts = key_codes(own.columns, rows.num_rows)
+        keys = own.take(pa.array(firsts))
+        held = table.lookup(keys)
+        return cls(codes, keys, held.take(positions(keys, held)).combine_chunks())
+
+
 @dataclass
 class RunningState:
     """`held` has the stored row of the key of each row of the batch, NULL for a new one; `new` are the values after
@@ -60,16 +78,14 @@ class RunningState:
     window: OverWindow
     rows: pa.Table
     held: pa.Table
+    codes: Numbers
     new: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, table: WriteTable, window: OverWindow, rows: pa.Table) -> RunningState:
-        keys = rows.select(list(window.keys))
-        codes, firsts = key_codes(keys.columns, rows.num_rows)
-        wanted = keys.take(pa.array(firsts))
-        held = table.lookup(wanted)
-        found = held.take(positions(wanted, held)).combine_chunks()
-        return cls(table, window, rows, found.take(pa.array(codes)))
+    def of(cls, table: WriteTable, window: OverWindow, rows: pa.Table, keys: BatchKeys) -> RunningState:
+        # The keys themselves are those of the rows.
+        values = keys.held.select([name for name in keys.held.column_names if name not in window.keys])
+        return cls(table, window, rows, values.take(pa.array(keys.codes)), keys.codes)
 
     def values(self, parts: Numbers, fresh: Mask, times: Numbers) -> Mapping[str, pa.Array]:
         """The values of the running functions for the batch's rows, of which `fresh` ones begin anew."""
@@ -176,7 +192,7 @@ class RunningState:
         """Store the values after the last row of each key."""
         keys = self.rows.select(list(self.window.keys))
         time = self.rows[self.window.time] if self.window.time is not None else None
-        codes, _ = key_codes(keys.columns, self.rows.num_rows)
+        codes = self.codes
         last = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
         np.maximum.at(last, codes, np.where(stays, np.arange(len(codes)), 0))
         newest = pa.chunked_array([pa.array(np.full(len(codes), now or 0), pa.int64())])

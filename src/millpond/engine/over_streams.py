@@ -19,9 +19,9 @@ from millpond.engine.batch_run import BatchRun
 from millpond.engine.companions import free_numbers
 from millpond.engine.key_lookups import Lookups
 from millpond.engine.late_rows import LATE, NO_TIME
-from millpond.engine.over_running import RunningState, running_columns
+from millpond.engine.over_running import BatchKeys, RunningState, running_columns
 from millpond.engine.rejected_rows import add_dead_letters
-from millpond.engine.row_sets import key_codes, positions, rows_with
+from millpond.engine.row_sets import positions, rows_with
 from millpond.engine.waiting_events import ARRIVED, now_us
 from millpond.engine.watermark import as_scalar, at
 from millpond.expressions.coercion import INTEGERS
@@ -73,10 +73,14 @@ def with_windows(run: BatchRun, step: Step) -> BatchRun:
     if plan.waits:
         rows = _not_passed(run, plan, rows)
         rows, arrived = _released(run, plan, rows)
+    keys: dict[int, BatchKeys] = {}
     for number, window in enumerate(plan.windows):
-        rows = _on_time(run, plan, window, rows, f"{FORGOTTEN}{number}")
+        before, keys[number] = rows.num_rows, BatchKeys.of(run.work.table(window.running), window, rows)
+        rows = _on_time(run, plan, window, rows, keys[number], f"{FORGOTTEN}{number}")
+        keys = keys if rows.num_rows == before else {}
     for number, window in enumerate(plan.windows):
-        rows = _Rows.of(run, plan, window, rows, f"{FORGOTTEN}{number}").with_values()
+        own = keys.get(number) or BatchKeys.of(run.work.table(window.running), window, rows)
+        rows = _Rows.of(run, plan, window, rows, own, f"{FORGOTTEN}{number}").with_values()
     rows = rows.drop_columns([name for name in rows.column_names if name.startswith(FORGOTTEN)])
     batch = Batch.of(run.batch.id, rows, run.batch.bad)
     return replace(run, batch=batch, arrived=arrived, records=run.records or run.batch)
@@ -131,13 +135,13 @@ def _released(run: BatchRun, plan: OverPlan, rows: pa.Table) -> tuple[pa.Table, 
     return ready.drop_columns([ARRIVED]), batches
 
 
-def _on_time(run: BatchRun, plan: OverPlan, window: OverWindow, rows: pa.Table, mark: str) -> pa.Table:
+def _on_time(run: BatchRun, plan: OverPlan, window: OverWindow, rows: pa.Table, keys: BatchKeys, mark: str) -> pa.Table:
     """The rows without late ones, unless 'late.rows' = 'update'. With 'retention', the column `mark` is true for rows
     whose key had been forgotten."""
     needed = window.time is not None and plan.late != "update"
     if not needed and plan.retention_us is None:
         return rows
-    late, forgotten = _late_and_forgotten(run, plan, window, rows)
+    late, forgotten = _late_and_forgotten(run, plan, window, rows, keys)
     if plan.retention_us is not None:
         rows = rows.append_column(mark, pa.array(forgotten))
     if plan.late == "update" or not late.any():
@@ -148,18 +152,17 @@ def _on_time(run: BatchRun, plan: OverPlan, window: OverWindow, rows: pa.Table, 
     return rows.filter(pa.array(~late))
 
 
-def _late_and_forgotten(run: BatchRun, plan: OverPlan, window: OverWindow, rows: pa.Table) -> tuple[Mask, Mask]:
+def _late_and_forgotten(
+    run: BatchRun, plan: OverPlan, window: OverWindow, rows: pa.Table, keys: BatchKeys
+) -> tuple[Mask, Mask]:
     """For each row, in order of arrival: whether it is earlier than one of its key before it, and whether its key had
     been forgotten."""
-    count = rows.num_rows
-    keys = rows.select(list(window.keys))
-    codes, firsts = key_codes(keys.columns, count)
-    held = run.work.table(window.running).lookup(keys.take(pa.array(firsts)))
+    count, codes, size = rows.num_rows, keys.codes, keys.keys.num_rows
     time = rows[window.time] if window.time is not None else pa.chunked_array([_now(count)])
-    before = _newest_of(held, keys, firsts)
+    before = keys.held[NEWEST]
     both = pa.chunked_array([*before.cast(time.type).chunks, *time.chunks], time.type)
-    places = _places(both, len(firsts))
-    start, own = places[: len(firsts)], places[len(firsts) :]
+    places = _places(both, size)
+    start, own = places[:size], places[size:]
     order = np.argsort(codes, kind="stable")
     previous = np.empty(count, np.int64)
     previous[order] = _running_max(codes[order], own[order], start)
@@ -168,11 +171,11 @@ def _late_and_forgotten(run: BatchRun, plan: OverPlan, window: OverWindow, rows:
         return late, np.zeros(count, bool)
     numbers = np.asarray(pc.fill_null(both.cast(pa.int64()), 0).to_numpy(), np.int64)
     places = ranks(both)
-    start, own = places[: len(firsts)], places[len(firsts) :]
+    start, own = places[:size], places[size:]
     previous[order] = _running_max(codes[order], own[order], start)
     by_place = np.zeros(int(places.max(initial=0)) + 1, np.int64)
     by_place[places[places >= 0]] = numbers[places >= 0]
-    return _retained(run, plan.retention_us, window, (late, previous, numbers[len(firsts) :]), by_place)
+    return _retained(run, plan.retention_us, window, (late, previous, numbers[size:]), by_place)
 
 
 def _retained(
@@ -212,12 +215,6 @@ def _places(values: pa.ChunkedArray, groups: int) -> Numbers:
     return np.where(known, numbers - least, -1)
 
 
-def _newest_of(held: pa.Table, keys: pa.Table, firsts: Numbers) -> pa.ChunkedArray:
-    """The newest order of each key, by its code; NULL for a new one."""
-    at = positions(keys.take(pa.array(firsts)), held)
-    return pa.chunked_array([held[NEWEST].combine_chunks().take(at)])
-
-
 def _running_max(codes: Numbers, values: Numbers, start: Numbers) -> Numbers:
     """The largest value before each row of its run of equal codes, which begins with a start value."""
     span = int(max(values.max(initial=0), start.max(initial=0))) + 2
@@ -242,30 +239,30 @@ class _Rows:
     times: Numbers
     stays: Mask
     fresh: Mask
+    keys: BatchKeys
 
     @classmethod
-    def of(cls, run: BatchRun, plan: OverPlan, window: OverWindow, rows: pa.Table, mark: str) -> _Rows:
+    def of(cls, run: BatchRun, plan: OverPlan, window: OverWindow, rows: pa.Table, keys: BatchKeys, mark: str) -> _Rows:
         names = list(window.keys)
-        keys = rows.select(names)
+        codes = keys.codes
         if window.looks_back:
-            _, firsts = key_codes(keys.columns, rows.num_rows)
-            found = rows_with(run.work.table(window.stored), names, keys.take(pa.array(firsts)))
+            found = rows_with(run.work.table(window.stored), names, keys.keys)
             past = found.sort_by([(NUMBER, "ascending")]).combine_chunks()
+            before = positions(past.select(names), keys.keys.cast(past.select(names).schema))
+            codes = np.concatenate([np.asarray(before.to_numpy(zero_copy_only=False), np.int64), codes])
         else:
             past = rows.slice(0, 0)
-        both = pa.concat_tables([past.select(names), keys.cast(past.select(names).schema)])
-        codes, _ = key_codes(both.columns, both.num_rows)
         again = rows[mark].to_numpy() if mark in rows.column_names else np.zeros(rows.num_rows, bool)
         parts, fresh = _generations(codes, again)
         last = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
         np.maximum.at(last, codes, parts)
         times = _times(window, past, rows)
-        return cls(run, plan, window, rows, past, parts, times, parts == last[codes], fresh[past.num_rows :])
+        return cls(run, plan, window, rows, past, parts, times, parts == last[codes], fresh[past.num_rows :], keys)
 
     def with_values(self) -> pa.Table:
         """The batch's rows with one column for each function; stores what later batches need."""
         rows, count = self.rows, self.past.num_rows
-        state = RunningState.of(self.run.work.table(self.window.running), self.window, rows)
+        state = RunningState.of(self.run.work.table(self.window.running), self.window, rows, self.keys)
         running = state.values(self.parts[count:], self.fresh, self.times[count:])
         for call in self.window.calls:
             value = running[call.name] if call.is_running else self._looked_back(call)

@@ -19,6 +19,7 @@ from millpond.engine.row_sets import key_codes, positions, positions_among, rows
 from millpond.errors import TableError
 from millpond.expressions.compile import compile_expression
 from millpond.expressions.failures import NotCompilable
+from millpond.plan.expression_types import as_expression
 from millpond.plan.history_model import (
     ADDED,
     AT,
@@ -375,8 +376,7 @@ def require_held(query: exp.Expr, tx: Transaction) -> None:
     """MP409 if a query reads a version, or a time, of a table that its history does not contain."""
     for node in query.find_all(exp.Table):
         wanted = node.meta.get(MOMENT)
-        held = Held.of(tx.get(HELD + node.name.lower())) if wanted is not None else None
-        if held is None:
+        if wanted is None or (held := Held.of(tx.get(HELD + node.name.lower()))) is None:
             continue
         kind, moment = wanted
         name = node.name.removesuffix(BESIDE + HISTORY)
@@ -397,10 +397,16 @@ def _require_version(name: str, wanted: int, held: Held, newest: int) -> None:
 def _require_time(name: str, moment: exp.Expr, first_us: int) -> None:
     one = pa.table({"one": pa.nulls(1, pa.int8())})
     try:
-        found = compile_expression(moment, Schema.from_arrow(one.schema)).evaluate(one)[0].cast(pa.int64()).as_py()
+        found = (
+            compile_expression(as_expression(moment), Schema.from_arrow(one.schema))
+            .evaluate(one)[0]
+            .cast(pa.int64())
+            .as_py()
+        )
     except NotCompilable:
         # A function that only Spark evaluates.
         return
+    found = values[0].cast(pa.int64()).as_py()
     if found is not None and found < first_us:
         first = pa.scalar(first_us, pa.int64()).cast(TIMESTAMP).as_py().isoformat().replace("+00:00", "Z")
         message = f"The rows of table '{name}' at that time are no longer held: they begin at {first}."

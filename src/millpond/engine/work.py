@@ -75,8 +75,9 @@ class Work:
 
     def savepoint(self) -> WorkSavepoint:
         """A point for `rollback_to`: the transaction's savepoint, and which views are up to date."""
-        sets = (self.changed, self.refreshed, self._dirty, self._stale)
-        return WorkSavepoint(self.tx.savepoint(), *(frozenset(names) for names in sets), dict(self.passed))
+        dirty, stale = frozenset(self._dirty), frozenset(self._stale)
+        changed, refreshed = frozenset(self.changed), frozenset(self.refreshed)
+        return WorkSavepoint(self.tx.savepoint(), changed, refreshed, dirty, stale, dict(self.passed))
 
     def rollback_to(self, point: WorkSavepoint) -> None:
         self.tx.rollback_to(point.tx)
