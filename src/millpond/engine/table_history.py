@@ -397,12 +397,7 @@ def _require_version(name: str, wanted: int, held: Held, newest: int) -> None:
 def _require_time(name: str, moment: exp.Expr, first_us: int) -> None:
     one = pa.table({"one": pa.nulls(1, pa.int8())})
     try:
-        found = (
-            compile_expression(as_expression(moment), Schema.from_arrow(one.schema))
-            .evaluate(one)[0]
-            .cast(pa.int64())
-            .as_py()
-        )
+        values = compile_expression(as_expression(moment), Schema.from_arrow(one.schema)).evaluate(one)
     except NotCompilable:
         # A function that only Spark evaluates.
         return
