@@ -38,11 +38,13 @@ from millpond.plan.aggregate_model import AggregatePlan
 from millpond.plan.aggregates import without_windows
 from millpond.plan.model import (
     BATCH,
+    VERSIONS,
     FlowPlan,
     Step,
     StepKind,
     TableKind,
     TablePlan,
+    reads_versions,
 )
 from millpond.plan.over_model import OverPlan
 from millpond.plan.source_catalog import record_schema
@@ -318,6 +320,8 @@ class Preparation:
         for name in tables_of(query):
             schema = batch if name == BATCH else self._context.store.table(name).schema
             assert schema is not None
+            if name == BATCH and reads_versions(query) and VERSIONS.name not in schema:
+                schema = Schema((*schema.columns, VERSIONS))
             relations[name] = schema.arrow().empty_table()
         evaluator = Evaluator(self._views, QueryCache(), self._context.limits)
         found = evaluator.on_driver(query, relations)

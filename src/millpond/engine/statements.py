@@ -15,6 +15,7 @@ from millpond.engine.engine_use import timed
 from millpond.engine.failing_rows import VIOLATES_CONSTRAINT, failures_by_arrow, run_without_failing_rows
 from millpond.engine.over_streams import with_windows
 from millpond.engine.readiness import waits
+from millpond.engine.seen_versions import with_versions
 from millpond.engine.spark.spark_errors import translate
 from millpond.engine.statement_groups import PendingGroups
 from millpond.engine.steps import run_step
@@ -63,7 +64,7 @@ class Absence:
 
 def _windowed(run: BatchRun, step: Step) -> BatchRun:
     try:
-        return with_windows(run, step)
+        return with_windows(with_versions(run, step), step)
     except Exception as error:
         raise translate(error, step.place, run.work.cache.several) from error
 

@@ -22,6 +22,7 @@ from millpond.engine.merge import Merging, insert_or_change, merge_rows
 from millpond.engine.over_streams import with_windows
 from millpond.engine.rejected_rows import fitted, misfits, reject, to_letters, true_positions, without
 from millpond.engine.row_sets import last_of_keys, nth_of_keys, rows_with
+from millpond.engine.seen_versions import with_versions
 from millpond.engine.spark.evaluate import constant
 from millpond.engine.spark.transfer import Dataset
 from millpond.engine.stream_updates import apply_change
@@ -37,6 +38,7 @@ from millpond.sql.parser import parse_expression
 
 def run_step(run: BatchRun, step: Step) -> None:
     """Run one statement."""
+    run = with_versions(run, step)
     run.work.lookups = Lookups(run.batch, run.work.evaluator, run.work.context.store)
     run.work.reads = step.reads
     if step.over is not None:

@@ -15,7 +15,7 @@ from millpond.plan.catalog import Relation, RelationKind
 from millpond.plan.columns import column_of, sentence
 from millpond.plan.expression_types import NAME, type_of, with_type
 from millpond.plan.functions import function_name
-from millpond.plan.model import BATCH
+from millpond.plan.model import BATCH, VERSIONS
 from millpond.redact import redact
 from millpond.schema import Column, Schema
 from millpond.sql import nodes
@@ -139,7 +139,7 @@ def _table(binder: Binder, table: exp.Table, at: Position, number: int) -> Item:
         _renamed(binder, table, relation.columns),
         table,
         binder.findings.place(table) if relation.query is not None else None,
-        relation.hidden,
+        _hidden(relation),
         relation.drivers,
         relation,
         relation.watermark,
@@ -154,6 +154,12 @@ def _table(binder: Binder, table: exp.Table, at: Position, number: int) -> Item:
         binder.findings.note("MP221", message, item.at, once=("MP221", relation.name))
     _put(table, relation, item)
     return item
+
+
+def _hidden(relation: Relation) -> tuple[Column, ...]:
+    """The hidden columns of a relation; events of a source also have the versions of the tables that they see."""
+    is_source = relation.is_stream and relation.query is None and not relation.local and not relation.tables
+    return (*relation.hidden, VERSIONS) if is_source else relation.hidden
 
 
 def _moment(binder: Binder, item: Item, scope: Scope) -> exp.Expr | None:

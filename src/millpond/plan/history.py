@@ -111,7 +111,8 @@ def _typed(table: TablePlan) -> exp.Query:
     names = table.spec.schema.names
     rows = exp.to_table(table.name, dialect=None)
     rows.set("this", exp.to_identifier(table.name, quoted=True))
-    own: list[exp.Expr] = [exp.column(name, quoted=True) for name in names] or [exp.Star()]
+    rows.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))
+    own: list[exp.Expr] = [exp.column(name, table=table.name, quoted=True) for name in names] or [exp.Star()]
     added = [exp.alias_(exp.cast(exp.null(), type_name(c.type), dialect="spark"), c.name, quoted=True) for c in ADDED]
     return exp.Select(expressions=[*own, *added]).from_(rows, copy=False)
 

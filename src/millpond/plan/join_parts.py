@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from millpond.plan.bound import BoundSelect, Item
+from millpond.plan.model import VERSIONS, reads_versions
 from millpond.sql.conditions import all_of
 
 # Separates the alias of a table that was joined early from its column, in the rows that are passed to the join.
@@ -65,6 +66,9 @@ def take_apart(select: BoundSelect) -> Apart | Refusal | None:
     CHANGES."""
     if any(len(i.drivers) != 1 or i.drivers[0].startswith("changes(") for i in select.streams):
         return None
+    if reads_versions(select.node):
+        message = f"'{VERSIONS.name}' is not supported in a join of streams."
+        return Refusal(select.streams[0], message, "Read it in a statement over one stream.")
     entries = _entries(select)
     if isinstance(entries, Refusal):
         return entries

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millpond.contracts.sink import SinkSpec
@@ -24,6 +25,8 @@ from millpond.sql.statements import Statement, Watermark
 
 # The name by which a step's query reads the micro-batch; every other relation in it is a table of the plan.
 BATCH = "__batch__"
+# Hidden column of a stream: the versions of the tables that a statement reads, by their names, as its events see them.
+VERSIONS = Column("_versions", pa.map_(pa.string(), pa.int64()))
 # Prefixes of hidden tables of a statement: its groups, and its events that wait for a row.
 GROUPED, AWAITING = "grouped_", "waiting_"
 # The separator between the name of a table, or of a statement's groups, and that of a companion.
@@ -177,6 +180,11 @@ class Step:
     conflict: OnConflict | None = None
     # Window functions over the stream, of whose rows `query` is.
     over: OverPlan | None = None
+
+
+def reads_versions(query: exp.Expr) -> bool:
+    """Whether a query reads the hidden column of versions."""
+    return any(column.name.lower() == VERSIONS.name for column in query.find_all(exp.Column))
 
 
 @dataclass(frozen=True)

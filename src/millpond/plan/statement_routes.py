@@ -15,13 +15,13 @@ from millpond.contracts.evaluator import Engine, Route
 from millpond.expressions.failures import NotCompilable
 from millpond.plan.aggregate_model import END, START, AggregatePlan
 from millpond.plan.missing import rewrite_missing
-from millpond.plan.model import BATCH, FlowPlan, Plan, Step, TableKind
+from millpond.plan.model import BATCH, VERSIONS, FlowPlan, Plan, Step, TableKind, reads_versions
 from millpond.plan.over_model import OverPlan
 from millpond.plan.routing import Facts, limits_of, route
 from millpond.plan.source_catalog import record_schema
 from millpond.plan.statement_groups import carry_order
 from millpond.relational.answer import ArrowEvaluator
-from millpond.schema import TIMESTAMP, Schema
+from millpond.schema import TIMESTAMP, Column, Schema
 from millpond.sql.nodes import Default
 from millpond.sql.parser import parse_expression
 
@@ -41,13 +41,24 @@ def step_route(step: Step, flow: FlowPlan, plan: Plan) -> Route:
         return route(Facts(JOINED, limits=limits_of(plan.settings)))
     source = plan.source(flow.source)
     batch = record_schema(source) if source.columns is not None else None
+    return _route(plan, lambda: _step(step, plan, batch))
+
+
+def _step(step: Step, plan: Plan, batch: Schema | None) -> None:
+    if step.over is not None:
+        batch = _windowed(step.over, plan, batch)
     if step.aggregate is not None:
-        aggregate = step.aggregate
-        return _route(plan, lambda: _aggregate(aggregate, plan, batch))
-    over = step.over
-    if over is not None:
-        return _route(plan, lambda: _windows(step.query, over, plan, batch))
-    return _route(plan, lambda: _rows(step.query, _schemas(step.query, plan, batch)))
+        _aggregate(step.aggregate, plan, batch)
+    else:
+        _rows(step.query, _schemas(step.query, plan, batch))
+
+
+def _windowed(over: OverPlan, plan: Plan, batch: Schema | None) -> Schema:
+    """The batch as a statement with window functions reads it: its rows, with their values."""
+    ordered = carry_order(over.rows) or over.rows
+    rows = Schema.from_arrow(_rows(ordered, _schemas(ordered, plan, batch)).schema)
+    values = [Column(call.name, call.type) for window in over.windows for call in window.calls]
+    return Schema((*rows.columns, *values))
 
 
 def query_route(query: exp.Query, plan: Plan) -> Route:
@@ -82,6 +93,8 @@ def _schemas(query: exp.Query, plan: Plan, batch: Schema | None) -> dict[str, pa
         schema = batch if name == BATCH else planned.spec.schema if planned is not None else None
         if schema is None or not schema.settled:
             raise Undecided
+        if name == BATCH and VERSIONS.name not in schema and reads_versions(query):
+            schema = Schema((*schema.columns, VERSIONS))
         found[name] = schema.arrow()
     return found
 
@@ -94,15 +107,6 @@ def _rows(query: exp.Query, schemas: Mapping[str, pa.Schema]) -> pa.Table:
     for default in list(known.find_all(Default)):
         default.replace(exp.Null())
     return ArrowEvaluator().evaluate(rewrite_missing(known), inputs)
-
-
-def _windows(query: exp.Query, over: OverPlan, plan: Plan, batch: Schema | None) -> None:
-    """Evaluate the rows of the window functions, and the query over these and the values of the functions."""
-    ordered = carry_order(over.rows) or over.rows
-    rows = _rows(ordered, _schemas(ordered, plan, batch))
-    for call in (call for window in over.windows for call in window.calls):
-        rows = rows.append_column(call.name, pa.nulls(0, call.type))
-    _rows(query, _schemas(query, plan, Schema.from_arrow(rows.schema)))
 
 
 def _aggregate(aggregate: AggregatePlan, plan: Plan, batch: Schema | None) -> None:
