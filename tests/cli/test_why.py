@@ -24,6 +24,7 @@ CREATE TABLE totals AS SELECT u.tier, SUM(t.quantity) AS total
   FROM trades t LEFT JOIN users FOR SYSTEM_TIME AS OF t.ts AS u ON u.user_id = t.user_id GROUP BY u.tier;
 SELECT id, 10 / quantity AS share, LAG(id) OVER (ORDER BY ts) AS before FROM trades;
 SELECT id, 10 / quantity AS share FROM trades WHERE quantity <> 1 WITH ('on.error' = 'dead-letter');
+SELECT t.id, u.tier, _versions FROM trades t JOIN users u ON u.user_id = t.user_id;
 """
 
 
@@ -81,6 +82,11 @@ def test_aggregates_and_window_functions_show_the_rows_they_get(capsys: pytest.C
 
 
 @pytest.mark.usefixtures("_ended")
+def test_the_versions_that_the_event_sees_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert why(capsys, 11, {"id": 7, "user_id": "u2"})[-1] == '{"id": 7, "tier": "BASIC", "_versions": {"users": 1}}'
+
+
+@pytest.mark.usefixtures("_ended")
 def test_nothing_is_changed(capsys: pytest.CaptureFixture[str]) -> None:
     for number in (7, 8, 9):
         why(capsys, number, {"id": 7, "user_id": "u1", "quantity": 20, "ts": "2026-01-01T00:00:00Z"})
@@ -95,7 +101,7 @@ def test_nothing_is_changed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_cannot_be_traced_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert why(capsys, 1, {}) == [
         "MP310  Statement 1 is not driven by a stream.",
-        "hint: The statements that a stream drives: 7 (line 8), 8 (line 11), 9 (line 13), 10 (line 14).",
+        "hint: The statements that a stream drives: 7 (line 8), 8 (line 11), 9 (line 13), 10 (line 14), 11 (line 15).",
     ]
     assert why(capsys, 7, "nonsense")[0] == "MP504  The event is not a valid record: not a JSON object: nonsense"
     assert why(capsys, 7, {"id": "x"})[0] == "MP504  The event is not a valid record: column 'id': 'x' is not an INT"

@@ -13,6 +13,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.contracts.source import IDENTITY
+from millpond.engine.seen_versions import add_versions
 from millpond.engine.work import Work
 from millpond.errors import MillpondError
 from millpond.plan.history_model import HISTORY
@@ -45,7 +46,9 @@ def trace_event(work: Work, step: Step, event: pa.Table) -> Iterator[Finding]:
         query = step.aggregate.rows
     if step.over is not None:
         query = step.over.rows
-    yield from _Trace(work, event).query(query)
+    relation = add_versions(work, step, event)
+    assert isinstance(relation, pa.Table)
+    yield from _Trace(work, relation).query(query)
     if step.over is not None:
         yield Finding("over", "window functions", "not evaluated: they depend on the events before")
     elif step.aggregate is not None:

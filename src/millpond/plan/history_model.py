@@ -14,7 +14,7 @@ HISTORY = "history"
 
 # The time from which a row was valid, and the time from which it no longer was: NULL while it is valid.
 FROM, TO = VALID_FROM, VALID_TO
-# The versions of the table between which it contained the row: GONE is the first one without it, NULL if it is there.
+# The versions of the table between which it contained the row: GONE is the first version without it, or NULL.
 VERSION, GONE = "__version", "__gone"
 # The commit times of these versions.
 AT, GONE_AT = "__at", "__gone_at"

@@ -58,6 +58,7 @@ def _options(subject: Subject, statement: Show) -> Iterator[Problem]:
     asked = statement.subject
     if (
         asked is None
+        or statement.kind != "OPTIONS"
         or asked.key == "app"
         or any(registry.registration_of(kind, asked.key) for kind in registry.GROUPS)
     ):
