@@ -42,6 +42,7 @@ FLAGS = {
     "doctor": ("--install", "--repair"),
     "dead-letters": ("replay",),
     "version": (),
+    "why": ("FILE", "--statement", "--event", "--state", "--set"),
 }
 
 Capture = pytest.CaptureFixture[str]
@@ -121,12 +122,6 @@ def test_wrong_arguments_are_coded_and_exit_2(words: list[str], says: str, capsy
     assert reported.startswith("MP310  ")
     assert says in reported
     assert f"millpond {words[0]} --help" in reported
-
-
-@pytest.mark.parametrize("name", ["why"])
-def test_a_command_that_comes_later_is_no_command(name: str, capsys: Capture) -> None:
-    assert main([name]) == 2
-    assert f"There is no command '{name}'." in capsys.readouterr().err
 
 
 def test_version_prints_what_is_installed(capsys: Capture) -> None:

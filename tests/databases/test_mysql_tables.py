@@ -101,7 +101,6 @@ def test_a_server_that_goes_away_leaves_the_table_usable(own_mysql: Server, run:
         ('?query="SELECT nope FROM users"', "", r"MP508.*Unknown column 'nope'"),
         ('?query="SELECT SLEEP(100) AS s"', "'query.timeout' = '200ms'", r"MP502.*interrupted"),
         ("?table=users", "'ssl.mode' = 'verify-full'", r"MP508.*encrypted connection"),
-        ("?table=users", "'cdc' = 'true'", r"MP901.*'cdc' of MySQL"),
     ],
 )
 def test_mistakes_are_errors_that_name_them(mysql: Database, run: App, what: str, options: str, expected: str) -> None:

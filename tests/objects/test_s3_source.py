@@ -61,6 +61,7 @@ def parquet(k: int, v: str) -> bytes:
         ("a.csv.gz", gzip.compress(b"v,k\na,1\n")),
         ("a.parquet", parquet(1, "a")),
     ],
+    ids=["jsonl", "jsonl.gz", "json", "csv", "csv.gz", "parquet"],
 )
 @pytest.mark.parametrize("make", [table, stream], ids=["table", "stream"])
 def test_objects_of_each_format(bucket: Bucket, once: Once, name: str, body: bytes, make: Any) -> None:
