@@ -94,6 +94,8 @@ SETTINGS = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "true",
 }
 POLL_S = 0.1
+# Spark has no ANTI JOIN of streams: it is a LEFT JOIN whose pairs are left out.
+KINDS = {"inner": "inner", "left": "left_outer", "semi": "left_semi", "anti": "left_outer"}
 
 
 def relay_sinks(context: Context) -> dict[str, Sink]:
@@ -151,8 +153,14 @@ class JoinReader:
             spark.conf.set(name, value)
         self._dropped.spark = spark
         left, right = (self._events(spark, number) for number in (0, 1))
-        condition = f.expr(render(self._join.condition))
-        return left.join(right, condition, "left_outer" if self._join.kind == "left" else "inner")
+        condition, kind = f.expr(render(self._join.condition)), self._join.kind
+        joined = left.join(right, condition, KINDS[kind])
+        if kind == "anti":
+            return joined.where(f.col(f"`{PREFIXES[1]}{ORDER_MAJOR}`").isNull())
+        if kind == "semi":
+            nothing = [f.lit(None).cast(field.dataType).alias(field.name) for field in right.schema]
+            return joined.select("*", *nothing)
+        return joined
 
     def _events(self, spark: SparkSession, number: int) -> DataFrame:
         """One stream's events with its prefix and watermark."""

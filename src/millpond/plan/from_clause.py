@@ -200,6 +200,8 @@ def _check_spot(binder: Binder, relation: Relation, table: exp.Table, at: Positi
         return
     message = f"Stream '{relation.name}' is not allowed in a subquery, which can only read tables."
     hint = f"Store it in a table: CREATE TABLE {relation.name}_stored AS SELECT ... FROM {relation.name};"
+    if at.outer is not None and any(item.drivers for item in at.outer.items):
+        hint = "Write EXISTS (SELECT 1 FROM one stream WHERE an equality and a time bound) as a condition of WHERE."
     binder.findings.error("MP215", message, table, hint)
 
 

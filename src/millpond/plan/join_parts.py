@@ -39,7 +39,8 @@ class Early:
 
 @dataclass(frozen=True)
 class Part:
-    """One join: the stream that it adds, its kind and conditions, and the tables that these read."""
+    """One join: the stream that it adds, its kind (inner, left, semi or anti) and conditions, and the tables that these
+    read."""
 
     item: Item
     kind: str
@@ -158,26 +159,22 @@ class _Taking:
         return [item.alias for item in found]
 
     def _part(self, item: Item, join: exp.Join, before: list[str]) -> Part | Refusal:
-        odd = _words(join) & {"SEMI", "ANTI"}
-        if odd:
-            message = f"{odd.pop()} JOIN of two streams is not supported, because a match may still arrive."
-            hint = f"Store {item.label} in a table, and use EXISTS."
-            return Refusal(item, message, hint)
         self.known.add(item.alias)
+        words = _words(join)
+        kind = next((word for word in ("SEMI", "ANTI", "LEFT") if word in words), "INNER")
         conditions = list(all_of(join.args.get("on")))
         if is_inner(join):
             needed = self._sorted_out(item, conditions)
         else:
             inside = next((c for c in conditions if c.find(exp.Query) is not None), None)
             if inside is not None:
-                message = f"A subquery is not supported in ON of the LEFT JOIN with {item.label}."
+                message = f"A subquery is not supported in ON of the {kind} JOIN with {item.label}."
                 return Refusal(item, message, "Use it in a derived stream before the join, or in WHERE.")
             needed = _named(conditions) - self.known
         tables = self._tables([*before, *needed], item)
         if isinstance(tables, Refusal):
             return tables
-        kind = "inner" if is_inner(join) else "left"
-        return Part(item, kind, tuple(conditions), tuple(tables))
+        return Part(item, kind.lower(), tuple(conditions), tuple(tables))
 
     def _sorted_out(self, item: Item, conditions: list[exp.Expr]) -> set[str]:
         """Keep the conditions that the join itself evaluates; the rest is evaluated on the joined rows. Returns the

@@ -18,6 +18,7 @@ from millpond.plan.declarations import request_of
 from millpond.plan.hidden_tables import followed_table, hidden_table, kept_hidden
 from millpond.plan.join_parts import Apart, Refusal, take_apart
 from millpond.plan.source_catalog import Opened, SourceRequest, find_source, read_uri
+from millpond.plan.stream_conditions import with_joined_conditions
 from millpond.plan.stream_joins import join_stream
 from millpond.plan.with_clauses import Clauses
 from millpond.redact import redact
@@ -27,7 +28,11 @@ from millpond.sql.statements import CreateStream, CreateView, OptionEntry
 
 
 def written_in(query: exp.Query, context: Context) -> exp.Query:
-    """The query with views over tables expanded to subqueries."""
+    """The query with views over tables expanded to subqueries, and conditions over streams as joins."""
+    return with_joined_conditions(_with_views(query, context), context.catalog)
+
+
+def _with_views(query: exp.Query, context: Context) -> exp.Query:
     own = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
     for table in list(query.find_all(exp.Table)):
         if not isinstance(table.this, exp.Identifier) or table.args.get("db") or table.name.lower() in own:
@@ -44,7 +49,7 @@ def _write_in(table: exp.Table, context: Context) -> None:
     if nodes.relation_options(table).entries:
         message = f"View '{relation.name}' has no options, because it is a name for a query."
         context.findings.error("MP303", message, table, "Write them in the view's own query.")
-    inner = exp.Subquery(this=written_in(relation.query.copy(), context))
+    inner = exp.Subquery(this=_with_views(relation.query.copy(), context))
     inner.set("alias", table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(relation.name, quoted=True)))
     for part in ("joins", "laterals", "pivots", "sample"):
         inner.set(part, table.args.get(part))

@@ -13,6 +13,7 @@ from millpond.plan.checks.subject import Subject
 from millpond.plan.checks.table_changes import CHANGES
 from millpond.plan.columns import sentence
 from millpond.plan.expression_types import type_of
+from millpond.plan.from_clause import ONE_SIDED
 
 BOUNDS = (exp.Between, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
@@ -62,12 +63,19 @@ def _two_streams(
     message = f"{sentence(left.label)} joins {right.label} without a time bound."
     a, b = _time(left), _time(right)
     hint = f"Add AND {b} BETWEEN {a} - INTERVAL 10 SECONDS AND {a}"
-    if side == "LEFT":
-        message += " A LEFT JOIN would wait forever."
+    kind = str(join.args.get("kind") or "").upper()
+    if side == "LEFT" or kind in ONE_SIDED:
+        message += _waiting(kind)
         yield subject.problem("MP203", message, right.at, hint)
     else:
         message += " All events of both streams would have to be stored."
         yield subject.warning("MP203", message, right.at, hint)
+
+
+def _waiting(kind: str) -> str:
+    if kind == "SEMI":
+        return " The events of EXISTS or a SEMI JOIN would have to be stored forever."
+    return f" {'NOT EXISTS or an ANTI' if kind == 'ANTI' else 'A LEFT'} JOIN would wait forever."
 
 
 def _is_tied(select: BoundSelect, join: exp.Join, right: Item) -> bool:
