@@ -92,6 +92,7 @@ if [[ "${1:-}" == databases ]]; then
     command -v initdb >/dev/null && command -v postgres >/dev/null || servers+=(postgresql)
     command -v mariadbd >/dev/null && command -v mariadb-install-db >/dev/null || servers+=(mariadb-server)
     command -v redis-server >/dev/null || servers+=(redis-server)
+    command -v clickhouse-server >/dev/null || servers+=(clickhouse-server)
     command -v openssl >/dev/null || servers+=(openssl)
     if (( ${#servers[@]} == 0 )); then exit 0; fi
     if [[ "$(id -u)" == 0 ]] && command -v apt-get >/dev/null; then

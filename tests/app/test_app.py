@@ -147,7 +147,8 @@ def test_a_wrong_file_shows_all_its_mistakes() -> None:
 
 
 def test_what_cannot_run_yet_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    text = "CREATE TABLE t AS SELECT * FROM clickhouse://localhost/db?table=t;"
+    past = "CREATE TABLE p (k INT PRIMARY KEY) WITH ('history' = '1h');"
+    text = f"{past} CREATE TABLE v AS SELECT k FROM p VERSION AS OF 2;"
     with pytest.raises(NotYetError, match="MP901"):
         mp.App(sql=text, state=tmp_path / "state")
     assert not (tmp_path / "state").exists()

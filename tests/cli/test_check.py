@@ -77,10 +77,12 @@ def test_what_could_not_be_verified_is_said_and_counted(app: Path, capsys: Captu
 
 
 def test_what_cannot_run_yet_is_an_error(app: Path, capsys: Capture) -> None:
-    app.write_text(FINE + "CREATE TABLE limits AS SELECT * FROM clickhouse://crm/limits;\n")
+    past = "CREATE TABLE p (k INT PRIMARY KEY) WITH ('history' = '1h');\n"
+    view = "CREATE TABLE v AS SELECT k FROM p VERSION AS OF 2;\n"
+    app.write_text(FINE + past + view)
     for command in ("check", "explain"):
         assert main([command, "app.sql"]) == 2
-        assert "MP901 app.sql:6:38  The source clickhouse is not supported" in capsys.readouterr().err
+        assert "MP901 app.sql:7:49  Reading table 'p' as of a time or version in a view" in capsys.readouterr().err
 
 
 def test_explain_prints_the_plan(app: Path, capsys: Capture) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.databases.servers import INSTALL, Database, MariaDB, PostgreSQL, Redis, Server
+from tests.databases.servers import INSTALL, ChDB, ClickHouse, Database, MariaDB, PostgreSQL, Redis, Server
 
 import millpond as mp
 
@@ -53,6 +53,21 @@ def redis_server() -> Iterator[Server]:
 def redis(redis_server: Server) -> Database:
     """An empty database of Redis."""
     return redis_server.database()
+
+
+@pytest.fixture(scope="session")
+def clickhouse_server() -> Iterator[Server]:
+    yield from _served(ClickHouse)
+
+
+@pytest.fixture(scope="session")
+def chdb_server() -> Iterator[Server]:
+    yield from _served(ChDB)
+
+
+@pytest.fixture
+def own_chdb() -> Iterator[Server]:
+    yield from _served(ChDB)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Real database servers for the tests: PostgreSQL and MariaDB from the system's packages, each in a folder of its own.
+"""Real database servers for the tests, from the system's packages, each in a folder of its own.
 
 A server runs as an unprivileged user, on a free port, and is stopped by its process id.
 """
@@ -11,6 +11,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -337,6 +338,94 @@ class Redis(Server):
 
     def database(self) -> Database:
         return Database(self, str(next(NUMBERS)))
+
+
+class ClickHouse(Server):
+    """The server of the system's packages, an old one, by its own protocol."""
+
+    name = "clickhouse"
+    programs = ("clickhouse-server", "openssl")
+    users = ("clickhouse",)
+
+    def create(self) -> None:
+        (self.encrypted_port,) = free_ports(1)
+        places = "".join(
+            f"<{name}>{self.folder}/{name}/</{name}>"
+            for name in ("path", "tmp_path", "format_schema_path", "user_files_path")
+        )
+        config = (
+            "<logger><level>warning</level><console>1</console></logger><listen_host>127.0.0.1</listen_host>"
+            f"<tcp_port>{self.port}</tcp_port><tcp_port_secure>{self.encrypted_port}</tcp_port_secure>"
+            f"<openSSL><server><certificateFile>{self.certificate}</certificateFile><privateKeyFile>{self.folder}/server.key"
+            "</privateKeyFile><verificationMode>none</verificationMode><loadDefaultCAFile>true</loadDefaultCAFile>"
+            f"</server></openSSL>{places}<users_config>users.xml</users_config>"
+            "<default_profile>default</default_profile><default_database>default</default_database>"
+            "<mark_cache_size>67108864</mark_cache_size>"
+        )
+        users = (
+            f"<profiles><default/></profiles><users><{USER}><password>{PASSWORD}</password><networks><ip>::/0</ip>"
+            f"</networks><profile>default</profile><quota>default</quota></{USER}></users><quotas><default/></quotas>"
+        )
+        for name, text in (("config.xml", config), ("users.xml", users)):
+            (self.folder / name).write_text(f"<yandex>{text}</yandex>")
+
+    def command(self) -> list[str]:
+        found = program("clickhouse-server")
+        assert found is not None
+        return [found, f"--config-file={self.folder / 'config.xml'}"]
+
+    def stop(self, how: signal.Signals = signal.SIGKILL) -> None:
+        """At once: it waits long for connections that are open."""
+        super().stop(how)
+
+    def is_up(self) -> bool:
+        from clickhouse_driver.dbapi.errors import Error
+
+        try:
+            self.execute("", "SELECT 1")
+        except (Error, OSError, EOFError):
+            return False
+        return True
+
+    def connect(self, database: str) -> Any:
+        from clickhouse_driver.dbapi import connect
+
+        return connect(host="127.0.0.1", port=self.port, user=USER, password=PASSWORD, database=database or "default")
+
+
+class ChDB(Server):
+    """A current engine of ClickHouse behind a small HTTP server of the tests."""
+
+    name = "clickhouse"
+    programs = ("openssl",)
+
+    def create(self) -> None:
+        """The engine makes its folder."""
+        (self.encrypted_port,) = free_ports(1)
+
+    def _as_user(self) -> dict[str, Any]:
+        # This Python may be readable by its own user only.
+        return {"stdin": subprocess.DEVNULL, "start_new_session": True}
+
+    def command(self) -> list[str]:
+        front = Path(__file__).parent / "clickhouse_http.py"
+        return [sys.executable, str(front), str(self.port), str(self.encrypted_port), str(self.folder / "data")]
+
+    def is_up(self) -> bool:
+        from clickhouse_connect.driver.exceptions import Error
+
+        try:
+            self.execute("", "SELECT 1")
+        except Error:
+            return False
+        return True
+
+    def connect(self, database: str) -> Any:
+        from clickhouse_connect.dbapi import connect
+
+        return connect(
+            host="127.0.0.1", port=self.port, username=USER, password=PASSWORD, database=database or "default"
+        )
 
 
 def until(condition: Callable[[], Any], what: Callable[[], object] = str, limit_s: float = 60.0) -> None:

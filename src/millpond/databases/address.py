@@ -76,17 +76,23 @@ def said_by_sink(uri: Uri) -> tuple[str, ...]:
     return (*said_by(uri), *(name.lower() for name, _ in uri.params))
 
 
-def located_sink(scheme: str, uri: Uri, given: Mapping[str, Any], connections: Mapping[str, str]) -> dict[str, Any]:
+def located_sink(
+    scheme: str,
+    uri: Uri,
+    given: Mapping[str, Any],
+    connections: Mapping[str, str],
+    known: tuple[str, ...] = SINK_PARAMETERS,
+) -> dict[str, Any]:
     """The values of a sink with what its URI says."""
-    own = {name.lower(): text for name, text in uri.params if name.lower() in SINK_PARAMETERS}
+    own = {name.lower(): text for name, text in uri.params if name.lower() in known}
     return completed(scheme, uri, {**own, **given}, connections)
 
 
-def wrong_sink(uri: Uri, values: Mapping[str, Any]) -> str | None:
+def wrong_sink(uri: Uri, values: Mapping[str, Any], known: tuple[str, ...] = SINK_PARAMETERS) -> str | None:
     """What is wrong with what is written, as a sentence."""
     names = [name.lower() for name, _ in uri.params]
-    if any(name not in SINK_PARAMETERS for name in names):
-        return f"The URI of a database that is written has the parameters {' and '.join(SINK_PARAMETERS)} only."
+    if any(name not in known for name in names):
+        return f"The URI of a database that is written has the parameters {' and '.join(known)} only."
     if len(set(names)) < len(names):
         return "A parameter of the URI is given twice."
     return wrong_address(uri, values)
