@@ -14,12 +14,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from itertools import chain
 from typing import Any, BinaryIO
 from urllib.parse import quote, unquote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import urllib3
-from urllib3.exceptions import HTTPError, LocationParseError, NewConnectionError, SSLError, TimeoutError
+from urllib3.exceptions import HTTPError, LocationParseError, NewConnectionError, ProtocolError, SSLError, TimeoutError
 from urllib3.response import BaseHTTPResponse
 
 from millpond.contracts.source import SourceSpec
@@ -145,13 +146,18 @@ class Client:
             if response.status not in REDIRECTS or not target:
                 return response, url
             response.close()
-            url = self.allowed(urljoin(url, target), "redirects to")
+            url = self.allowed(url, target, "redirects to")
         message = f"'{self._shown(self.url)}' redirects more than {REDIRECTS_MAX} times."
         raise self._error("MP502", message, "Write the address at the end of the redirects.")
 
-    def allowed(self, url: str, how: str) -> str:
+    def allowed(self, base: str, target: str, how: str) -> str:
         """An address from a response; MP502 for another origin, unless it is allowed."""
-        other = origin_of(url)
+        try:
+            url = urljoin(base, target)
+            other = origin_of(url)
+        except ValueError as error:
+            message = f"'{self._shown(self.url)}' {how} '{self.beginning(target.encode())}', which is not an address."
+            raise self._error("MP502", message, "Correct the server.") from error
         host = urlsplit(url).hostname or ""
         if other != self._origin and not {host, other} & set(self._spec.values["http.redirect.to"] or ()):
             message = f"'{self._shown(self.url)}' {how} {self._shown(other)}, which is another host, port or scheme."
@@ -179,21 +185,26 @@ class Client:
     def body(self, response: BaseHTTPResponse, url: str) -> Iterator[bytes]:
         """The decompressed body, in parts."""
         limit, size, until = self._spec.values["max.bytes"], 0, self._clock() + TIMEOUTS_MAX * self._timeout_s
+        first = head = b""
         try:
             decode = decoder(response.headers.get("Content-Encoding", ""))
-            for data in decode(self._raw(response, url, until)):
-                size += len(data)
+            raw = self._raw(response, url, until)
+            first = next(raw, b"")
+            for data in decode(chain([first], raw)):
+                size, head = size + len(data), head or data
                 if size > limit:
-                    message = f"The answer of '{self._shown(url)}' is larger than {limit:,} bytes."
-                    raise self._error("MP502", message, "Increase 'max.bytes', or request less.")
+                    raise self.refused_body(f"is larger than {limit:,} bytes ('max.bytes')", url, head)
                 yield data
         except CannotDecode as error:
-            message = f"The answer of '{self._shown(url)}' cannot be decompressed: {error}."
-            raise self._error("MP502", message, "Correct the server.") from error
+            # What was never compressed is shown as it was sent.
+            sent = first if first.isascii() else head or first
+            raise self.refused_body(f"cannot be decompressed: {error}", url, sent) from error
+        except ProtocolError as error:
+            raise self.refused_body("is cut off", url, head, UNREACHABLE) from error
 
     def _raw(self, response: BaseHTTPResponse, url: str, until: float) -> Iterator[bytes]:
         while True:
-            with self._coded(url):
+            with self._coded(url, passing=ProtocolError):
                 data = response.read1(READ_BYTES, decode_content=False)
             if not data:
                 return
@@ -203,10 +214,12 @@ class Client:
                 raise self._error(UNREACHABLE, message, "Raise 'http.timeout'.")
 
     @contextmanager
-    def _coded(self, url: str) -> Iterator[None]:
-        """Converts failures of the connection to coded errors."""
+    def _coded(self, url: str, passing: type[HTTPError] | tuple[()] = ()) -> Iterator[None]:
+        """Converts failures of the connection to coded errors, except those in `passing`."""
         try:
             yield
+        except passing:
+            raise
         except (SSLError, LocationParseError) as error:
             verified = "certificate" in str(error).lower() or isinstance(error, LocationParseError)
             message = f"'{self._shown(url)}' cannot be read: {self._masked(_reason(error))}."
@@ -239,11 +252,11 @@ class Client:
             return self._error("MP501", message, "Check the address.")
         return self._error("MP502", message, "Check the address and the options.")
 
-    def refused_body(self, why: str, url: str, body: bytes) -> SourceError:
-        """MP502 for a body in another format than expected, with its beginning."""
+    def refused_body(self, why: str, url: str, body: bytes, code: str = "MP502") -> SourceError:
+        """The error for a body that is not what was promised, with its beginning."""
         shown = f" It begins with: {self.beginning(body)}" if body.strip() else " It is empty."
-        message = f"The answer of '{self._shown(url)}' {why}.{shown}"
-        return self._error("MP502", message, "Check the address, 'format' and 'rows'.")
+        hint = "The request is repeated later." if code == UNREACHABLE else "Check the address and the options."
+        return self._error(code, f"The answer of '{self._shown(url)}' {why}.{shown}", hint)
 
     def beginning(self, body: bytes) -> str:
         """The first bytes of a body on one line, without secrets."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urljoin, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from millpond.contracts.source import SourceSpec
 from millpond.sources.http.client import Answer, Client, Validators
@@ -161,8 +161,8 @@ class Pages:
 
     def _to_utf8(self, answer: Answer, path: Path) -> None:
         """Text of another encoding is stored as UTF-8; MP502 where it is not text in it."""
-        kinds = answer.header("Content-Type").split(";")[1:]
-        said = [v.strip().strip('"') for n, _, v in (kind.partition("=") for kind in kinds) if n.strip() == "charset"]
+        parameters = (kind.partition("=") for kind in answer.header("Content-Type").split(";")[1:])
+        said = [v.strip().strip('"') for n, _, v in parameters if n.strip().lower() == "charset"]
         encoding = self._spec.values["encoding"] or (said[0] if said else "utf-8")
         try:
             if codecs.lookup(encoding).name in ("utf-8", "ascii"):
@@ -238,7 +238,7 @@ class Pages:
         return int(found) if found.isdigit() else 1
 
     def _at(self, answer: Answer, target: str) -> str:
-        return self._client.allowed(urljoin(answer.url, target), "names as its next page")
+        return self._client.allowed(answer.url, target, "names as its next page")
 
 
 def _spelled(value: Any) -> str:
