@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import millpond as mp
 from millpond.settings import is_local
 
 MILLPOND = (sys.executable, "-m", "millpond.cli.main")
@@ -63,3 +64,9 @@ def test_executors_read_the_storage_and_give_the_same_rows(tmp_path: Path) -> No
     assert found.stdout == f"n,q\n{EVENTS},{sum(n % 7 for n in range(EVENTS))}\n"
     feed = next((tmp_path / ".millpond" / "app" / "flows").glob("*/source/feed"))
     assert feed.resolve().is_relative_to(tmp_path / "storage")
+
+
+def test_a_session_that_is_not_of_classic_spark_is_rejected() -> None:
+    """As that of Spark Connect, which is of another type."""
+    with pytest.raises(mp.MillpondError, match=r"MP901(.|\n)*builtins.object(.|\n)*Spark Connect"):
+        mp.App(sql="", spark=object())  # type: ignore[arg-type]

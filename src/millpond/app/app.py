@@ -37,6 +37,7 @@ from millpond.contracts.source import Found, Hook
 from millpond.contracts.table import Table
 from millpond.engine.ledger import forget_table
 from millpond.engine.progress import AppProgress
+from millpond.engine.spark.session import require_classic
 from millpond.engine.spark.spark_errors import coded
 from millpond.engine.state_directory import remove_temporary, state_of
 from millpond.errors import (
@@ -82,7 +83,7 @@ class App:
         clock: Callable[[], float] | None = None,
     ) -> None:
         self._given = dict(variables or {})
-        self._settings = settings
+        self._settings = _with_master(settings, spark)
         self._place = (file, state)
         self._text = AppText.of(file, sql)
         self._temporary: Path | None = None
@@ -474,6 +475,16 @@ class App:
         """The address of the page and the HTTP API; None if they are off or the app is not running."""
         server = self._server
         return server.url if server is not None else None
+
+
+def _with_master(
+    settings: Mapping[str, str] | None, spark: SparkSession | Callable[[], SparkSession] | None
+) -> Mapping[str, str] | None:
+    """The settings, with the master of a session that the user passed: what is checked and planned depends on it."""
+    if spark is None or (callable(spark) and not isinstance(spark, SparkSession)):
+        return settings
+    require_classic(spark)
+    return {**(settings or {}), "master": spark.sparkContext.master}
 
 
 def _state_path(file: str | Path | None, state: str | Path | None, plan: Plan) -> Path | None:

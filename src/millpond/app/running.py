@@ -134,7 +134,7 @@ class Running:
         """The session, started at the first call."""
         with self._session_lock:
             if self._brought is not None:
-                self._session = adopt_session(self._brought())
+                self._session = adopt_session(self._brought(), self.context.plan.settings["storage"])
                 self._brought = None
             elif self._session is None:
                 settings = self.context.plan.settings

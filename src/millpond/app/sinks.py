@@ -73,10 +73,13 @@ def open_sinks(sinks: Sequence[SinkPlan], context: Context, output: TextIO, *, j
     opened_sinks: dict[str, MeasuredSink] = {}
     for sink in sinks:
         plugin = find("sink", sink.type, sink.place)
+        folder = context.state.path / SINKS / sink.id
+        # Executors write there.
+        context.state.share(folder, plugin.staging)
         spec = replace(
             sink.spec,
             writer=context.state.id,
-            folder=context.state.path / SINKS / sink.id,
+            folder=folder,
             columns=_columns(context.plan, sink),
             reject=partial(_reject, context, sink),
             at_stop=context.endings.append,

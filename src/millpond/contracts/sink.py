@@ -114,6 +114,8 @@ class SinkPlugin:
     open: Callable[[SinkSpec], Sink] | None = None
     runnable: bool = True
     validate: Callable[[SinkSpec], str | None] | None = None
+    # Folders within that of the sink which executors write to: on a cluster they are in its storage.
+    staging: tuple[str, ...] = ()
     # Checks that rows of these columns can be written, without accessing the sink; raises if they cannot.
     fits: Callable[[SinkSpec, tuple[str, ...]], None] | None = None
     # The options that a URI already sets, so that they must not be given in WITH as well.

@@ -111,7 +111,9 @@ class FileSink:
             shutil.rmtree(folder, ignore_errors=True)
             count, files = self._write(rows, folder, group)
             for file, _, _ in files:
-                file.chmod(self._mode())
+                # An executor that runs as another user has set the mode of its files.
+                if file.stat().st_uid == os.geteuid():
+                    file.chmod(self._mode())
                 sync_file(file)
             if not files:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,7 @@
 """The S3 sink: a folder of a bucket to which each batch adds complete objects.
 
-Guarantee: exactly once. Files are staged in the state directory before the commit, and written as objects after it; a
-write that is repeated after a crash writes the same bytes under the same key.
+Guarantee: exactly once. Files are staged in the state directory, or in the storage of a cluster, before the commit, and
+written as objects after it; a write that is repeated after a crash writes the same bytes under the same key.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from millpond.sinks.file import OPTIONS as FILE_OPTIONS
 from millpond.sinks.file import FileSink, fits
 
 OPTIONS = (*FILE_OPTIONS, *S3_OPTIONS)
+STAGING = "staging"
 # How a failure of a bucket is called where it is written.
 CODES = {"MP506": "MP602"}
 
@@ -26,7 +27,7 @@ class S3Folder:
         from millpond.objects.store import Bucket
 
         assert spec.folder is not None, "an app that opens a sink gives it a folder"
-        self.staging = spec.folder / "staging"
+        self.staging = spec.folder / STAGING
         self._prefix = spec.uri.path.strip("/")
         self._bucket = Bucket(
             spec.uri, spec.values, lambda code, text, hint: SinkError(CODES.get(code, "MP601"), text, hint=hint)
@@ -51,4 +52,12 @@ def validate(spec: SinkSpec) -> str | None:
     return wrong_bucket(spec.uri, spec.values)
 
 
-PLUGIN = SinkPlugin(name="s3", options=OPTIONS, guarantee="exactly once", open=open_sink, validate=validate, fits=fits)
+PLUGIN = SinkPlugin(
+    name="s3",
+    options=OPTIONS,
+    guarantee="exactly once",
+    open=open_sink,
+    validate=validate,
+    fits=fits,
+    staging=(STAGING,),
+)

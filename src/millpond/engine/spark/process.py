@@ -25,14 +25,14 @@ GONE_HINT = "Start the app again; nothing was lost. Java may have been killed, o
 # The variables that determine the encoding of file names; the first that is set counts.
 _LOCALE = ("LC_ALL", "LC_CTYPE", "LANG")
 
-# Files that Java writes are readable by the same user only.
+# Files that Java writes are readable by the same user only, unless executors of other users have to read them too.
 PRIVATE_UMASK = 0o077
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # Java's temporary folder; a lock in it shows that its process is alive.
 TEMPORARY, LOCK = "millpond-java-", "lock"
 
 
-def launch_java(conf: Mapping[str, str], log_file: Path | None) -> None:
+def launch_java(conf: Mapping[str, str], log_file: Path | None, umask: int = PRIVATE_UMASK) -> None:
     """Start Java unless it is running. Its output goes to `log_file` (discarded without one), never to the terminal.
 
     Java is not in our process group: a signal to the group, as sent by `timeout`, is meant for us; we finish the
@@ -49,7 +49,7 @@ def launch_java(conf: Mapping[str, str], log_file: Path | None) -> None:
     locks = () if use.lock is None else (use.lock,)
     try:
         with _file_names_in_utf8():
-            popen = {"start_new_session": True, "stdout": target, "stderr": target, "umask": PRIVATE_UMASK}
+            popen = {"start_new_session": True, "stdout": target, "stderr": target, "umask": umask}
             SparkContext._ensure_initialized(gateway=launch_gateway(settings, popen | {"pass_fds": locks}))
         _settle_temporary_folder()
     finally:

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from millpond.disk import make_folder
 from millpond.engine.spark.java import JAVA_MIN, find_java, java_version
-from millpond.engine.spark.process import launch_java
+from millpond.engine.spark.process import PRIVATE_UMASK, launch_java
 from millpond.engine.spark.spark_errors import is_gone
 from millpond.errors import SetupError
 from millpond.settings import is_local
@@ -106,7 +106,8 @@ logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
 
 # Spark's ports are open to all users of the machine, who must not be able to read data: in local mode Spark generates
 # the secret itself. Files that Spark writes are readable by the same user only.
-PRIVATE_CONF = {"spark.authenticate": "true", "spark.hadoop.fs.permissions.umask-mode": "077"}
+UMASK = "spark.hadoop.fs.permissions.umask-mode"
+PRIVATE_CONF = {"spark.authenticate": "true", UMASK: f"{PRIVATE_UMASK:03o}"}
 
 QUIET_CONF = {
     "spark.ui.showConsoleProgress": "false",
@@ -196,16 +197,20 @@ def build_session(
         **PRIVATE_CONF,
         **(extra or {}),
     }
+    umask = PRIVATE_UMASK
     if not is_local(master):
         for name in ("spark.driver.bindAddress", "spark.driver.host", "spark.authenticate"):
             conf.pop(name, None)
+        # Executors may run as other users: the files of both have the permissions that the user's umask allows.
+        umask = _own_umask()
+        conf |= {UMASK: f"{umask:03o}"} | {name: value for name, value in (extra or {}).items() if name == UMASK}
     # Not part of the options of Java, which may outlive this session and these folders.
     for name, value in (conf | (_temporary_conf(files) if files is not None else {})).items():
         builder = builder.config(name, value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with _interrupts_kept(), _USERS.lock:
         try:
-            launch_java(conf, log_file)
+            launch_java(conf, log_file, umask)
             existed = SparkContext._active_spark_context is not None
             if not existed:
                 _USERS.release()
@@ -217,6 +222,13 @@ def build_session(
             hint = "Run: millpond doctor" + (f"; Spark's own words are in {log_file}." if log_file else "")
             raise SetupError("MP705", f"Spark did not start: {_first_line(error)}", hint=hint) from error
     return session
+
+
+def _own_umask() -> int:
+    # The system returns it only when it is set.
+    umask = os.umask(PRIVATE_UMASK)
+    os.umask(umask)
+    return umask
 
 
 def _temporary_conf(files: Path) -> dict[str, str]:
@@ -259,8 +271,26 @@ def own_session(session: SparkSession) -> SparkSession:
     return SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
 
 
-def adopt_session(session: SparkSession) -> SparkSession:
-    """Prepare a session of the user: settings that determine the meaning of SQL are set, the others are not changed."""
+def require_classic(session: object) -> None:
+    """MP901 for a session of Spark Connect, which has no access to the Java process of the driver."""
+    if not isinstance(session, SparkSession):
+        kind = f"{type(session).__module__}.{type(session).__qualname__}"
+        hint = (
+            "Pass a SparkSession with a master. Spark Connect cannot call the driver back with each batch of a stream."
+        )
+        raise SetupError("MP901", f"An app cannot run in a session of the type {kind}.", hint=hint)
+
+
+def adopt_session(session: SparkSession, storage: str | None) -> SparkSession:
+    """Prepare a session of the user: settings that determine the meaning of SQL are set, the others are not changed.
+    MP905 for a session on a cluster without storage."""
+    require_classic(session)
+    master = session.sparkContext.master
+    if storage is None and not is_local(master):
+        message = (
+            f"The session is on the cluster {master}: its executors need a folder that they share with the driver."
+        )
+        raise SetupError("MP905", message, hint='Name it: mp.App(..., settings={"storage": "/shared/folder"}).')
     for name, value in SEMANTIC_CONF.items():
         session.conf.set(name, value)
     return session
