@@ -61,8 +61,8 @@ FLOW_POINTS = (
     "flow.published",
     "flow.done",
 )
-# When a sink that is a database publishes rows.
-SINK_POINTS = ("sink.ready", "sink.applied")
+# When a sink that is a server publishes rows: a database, or Kafka in transactions, which alone has the second one.
+SINK_POINTS = ("sink.ready", "sink.sent", "sink.applied")
 # In a file sink whose files take the rows of several batches, and in the inbox of a webhook.
 OPEN_FILE_POINTS = ("sink.part.added", "sink.merged", "sink.whole.shown")
 INBOX_POINTS = ("inbox.written", "inbox.synced")

@@ -66,26 +66,56 @@ class Topic:
             key, value = message if isinstance(message, tuple) else (None, message)
             producer.produce(self.name, encoded(value), key, **how)
 
-    def read(self) -> list[Message]:
-        """Every message there is, by partition and offset."""
-        consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": "test", "enable.auto.commit": False})
+    def read(self, *, committed: bool = False) -> list[Message]:
+        """Every message there is, by partition and offset; `committed`: as far as open transactions allow."""
+        level = "read_committed" if committed else "read_uncommitted"
+        options = {"enable.auto.commit": False, "isolation.level": level, "enable.partition.eof": True}
+        consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": "test", **options})
         found = []
         try:
             for partition in range(self.partitions()):
-                low, high = consumer.get_watermark_offsets(TopicPartition(self.name, partition), WAIT_S)
+                low, _ = consumer.get_watermark_offsets(TopicPartition(self.name, partition), WAIT_S)
                 consumer.assign([TopicPartition(self.name, partition, low)])
-                while low < high:
+                while True:
                     message = consumer.poll(WAIT_S)
                     assert message is not None, "a message that is there was not delivered"
-                    assert message.error() is None
+                    if message.error() is not None:
+                        assert message.error().name() == "_PARTITION_EOF", message.error()
+                        break
                     found.append(message)
-                    low = message.offset() + 1
         finally:
             consumer.close()
         return found
 
-    def values(self) -> list[Any]:
-        return [json.loads(m.value()) for m in self.read()]
+    def bounds(self) -> list[tuple[int, int]]:
+        """The first offset of each partition, and the one after its last."""
+        consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": "test"})
+        try:
+            places = [TopicPartition(self.name, partition) for partition in range(self.partitions())]
+            return [consumer.get_watermark_offsets(place, WAIT_S) for place in places]
+        finally:
+            consumer.close()
+
+    def values(self, *, committed: bool = False) -> list[Any]:
+        return [json.loads(m.value()) for m in self.read(committed=committed)]
+
+    def groups(self) -> list[str]:
+        """The consumer groups that there are."""
+        # A client that nothing refers to ends before it is answered.
+        admin = self._admin()
+        return [g.group_id for g in admin.list_consumer_groups().result(WAIT_S).valid]
+
+    def forget_group(self, group: str) -> None:
+        """Remove the offsets of a group, as its retention does, after those of open transactions are written."""
+        consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": group})
+        try:
+            (found,) = consumer.committed([TopicPartition(self.name, 0)], WAIT_S)
+            assert found.error is None, found
+            assert found.offset >= 0, found
+        finally:
+            consumer.close()
+        admin = self._admin()
+        admin.delete_consumer_groups([group])[group].result(WAIT_S)
 
 
 def encoded(value: Any) -> bytes | None:

@@ -47,7 +47,7 @@ def spec(**given: str) -> SinkSpec:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("given", [{}, {"key": "ID"}])
+@pytest.mark.parametrize("given", [{}, {"key": "ID"}, {"key": "whole"}, {"key": "large"}, {"key": "raw"}])
 def test_messages_are_those_of_spark(spark: Any, given: dict[str, str]) -> None:
     from millpond.sinks.messages import Shape, key_and_value
 
@@ -70,7 +70,7 @@ def read(message: bytes) -> Any:
     "given",
     [
         {"format": "csv"},
-        {"key": "whole"},
+        {"key": "money"},
         {"key": "id,whole"},
         {"key": "id", "key.format": "json"},
         {"headers": "id"},

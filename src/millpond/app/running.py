@@ -34,7 +34,7 @@ from millpond.engine.joined_streams import relay_sinks
 from millpond.engine.ledger import IDENTITY_ENTRY, finish_edit
 from millpond.engine.progress import FAILED, RETRYING, RUNNING, WAITING, AppProgress
 from millpond.engine.spark.evaluate import spark_fallback
-from millpond.engine.spark.java import connectors_of, session_conf
+from millpond.engine.spark.java import CONNECTORS, session_conf
 from millpond.engine.spark.session import adopt_session, build_session, end_session
 from millpond.engine.spark.spark_errors import translate
 from millpond.engine.spark.transfer import Exchange, Views
@@ -433,7 +433,9 @@ class Running:
 
 def _needs_spark(plan: Plan) -> bool:
     """Whether Spark will be needed, as far as the plan shows it; what it does not show starts Spark when it is met."""
-    if connectors_of(plan):
+    if any(s.type in CONNECTORS for s in plan.sources):
+        return True
+    if any(find("sink", s.type).needs_spark(s.spec) for s in plan.sinks):
         return True
     if any(s.columns is None and find("source", s.type).has_catalog for s in plan.sources):
         return False

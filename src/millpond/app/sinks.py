@@ -33,13 +33,16 @@ class MeasuredSink:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self.meter = Meter()
-        self.takes_arrow, self.marks_rows = sink.takes_arrow, sink.marks_rows
+        self.marks_rows = sink.marks_rows
 
     def require(self, spark: Callable[[], SparkSession]) -> None:
         self._sink.require(spark)
 
     def prepare(self, rows: pa.Table) -> pa.Table:
         return self._sink.prepare(rows)
+
+    def takes_arrow(self, rows: pa.Table) -> bool:
+        return self._sink.takes_arrow(rows)
 
     def stage(self, rows: pa.Table | DataFrame, mark: Mark) -> dict[str, Any] | None:
         # The terminal sink prints in `stage` and has nothing to publish.

@@ -72,9 +72,6 @@ class Mark:
 class Sink(Protocol):
     """A destination of results. One object per statement and run."""
 
-    # Whether `stage` accepts rows as an Arrow table too, which a small batch has on the driver; else always a
-    # DataFrame.
-    takes_arrow: bool
     # Whether the rows passed to `prepare` and `stage` have one more column, ROW: a text that identifies the row within
     # its batch and statement, the same in a replay. If rows belong to other batches, the column BATCH has their
     # numbers.
@@ -85,8 +82,12 @@ class Sink(Protocol):
         the sink cannot be written, MP602 when it cannot be reached. `spark` starts the session. Must not wait."""
 
     def prepare(self, rows: pa.Table) -> pa.Table:
-        """Called before `stage` with rows that are on the driver, for a sink that requires a DataFrame: it may do work
-        here that Spark does more slowly. The returned table is transferred to Spark and passed to `stage`."""
+        """Called before `stage` with rows that are on the driver, as those of a small batch are: a sink that may
+        require a DataFrame can do work here that Spark does more slowly. The returned table is passed to `stage`."""
+
+    def takes_arrow(self, rows: pa.Table) -> bool:
+        """Whether `stage` accepts what `prepare` has returned; otherwise it is transferred to Spark, and `stage` gets a
+        DataFrame. Must not wait."""
 
     def stage(self, rows: pa.Table | DataFrame, mark: Mark) -> dict[str, Any] | None:
         """Called before the commit, once per batch in which the statement has a result (an empty one too). `rows` has
@@ -122,3 +123,11 @@ class SinkPlugin:
     said_by: Callable[[Uri], tuple[str, ...]] = lambda uri: ()
     # The given values with those of the URI, and of the connection that it names; `connections` are texts by name.
     located: Callable[[Uri, Mapping[str, Any], Mapping[str, str]], Mapping[str, Any]] = lambda uri, given, named: given
+    # Whether Spark writes all rows of a sink, so that it is started early; what is known only later starts it, too.
+    needs_spark: Callable[[SinkSpec], bool] = lambda spec: False
+    # The guarantee of a sink with these options, if it depends on them.
+    guarantee_of: Callable[[Mapping[str, Any]], str] | None = None
+
+    def guaranteed(self, values: Mapping[str, Any]) -> str:
+        """The guarantee of a sink with these options."""
+        return self.guarantee_of(values) if self.guarantee_of is not None else self.guarantee

@@ -154,8 +154,9 @@ def stage(work: Work, output: Output) -> dict[str, Any] | None:
     """Stage an output; returns what the sink needs in the commit record, or None."""
     sink = work.context.sinks[output.target]
     rows = _marked(output) if sink.marks_rows else output.rows
-    if not sink.takes_arrow and isinstance(rows, pa.Table):
-        rows = work.in_spark(sink.prepare(rows))
+    if isinstance(rows, pa.Table):
+        rows = sink.prepare(rows)
+        rows = rows if sink.takes_arrow(rows) else work.in_spark(rows)
     return sink.stage(rows, output.mark)
 
 

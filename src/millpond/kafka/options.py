@@ -98,6 +98,7 @@ _NOT_PASSED_ON = {
     "kafka.key.serializer": "write 'key.format'",
     "kafka.value.serializer": "write 'format'",
     "kafka.interceptor.classes": "Spark does not support it",
+    "kafka.transactional.id": "write 'delivery' = 'exactly-once'",
 }
 
 

@@ -99,7 +99,7 @@ class Sinks:
             wrong = None
         if wrong:
             self._findings.error("MP601", wrong, place)
-        return SinkPlan(id_, plugin.name, spec, plugin.guarantee, place)
+        return SinkPlan(id_, plugin.name, spec, plugin.guaranteed(values), place)
 
 
 def _secret(entry: OptionEntry, plugin: SinkPlugin) -> bool:

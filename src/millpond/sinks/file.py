@@ -96,13 +96,16 @@ class FileSink:
         with self._disk():
             self._open.end()
 
-    takes_arrow, marks_rows = True, False
+    marks_rows = False
 
     def require(self, spark: Callable[[], SparkSession]) -> None:
         """Nothing to do: the folder was created when the sink was opened."""
 
     def prepare(self, rows: pa.Table) -> pa.Table:
         return rows
+
+    def takes_arrow(self, rows: pa.Table) -> bool:
+        return True
 
     def stage(self, rows: DataFrame | pa.Table, mark: Mark) -> dict[str, Any] | None:
         folder = self._staging / _NOT_FOR_NAMES.sub("_", str(mark))

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from millpond.contracts.sink import BATCH, ROW
+from millpond.contracts.sink import BATCH, ROW, Mark
 from millpond.errors import SinkError
 from millpond.sinks.text_columns import json_objects
 
@@ -47,26 +47,50 @@ def _named(names: Sequence[str] | None, columns: Sequence[str], option: str) -> 
     return [found[name.lower()] for name in names or ()]
 
 
-# Reserved names: a DataFrame with exactly these columns contains finished messages.
-KEY, VALUE = "_mp_key", "_mp_value"
+# Reserved names: rows whose first two columns are these are finished messages.
+KEY, VALUE, HEADERS = "_mp_key", "_mp_value", "_mp_headers"
 
 
 def messages_of(rows: pa.Table, values: Mapping[str, Any]) -> pa.Table:
     """The rows as messages with key and value, or the rows unchanged if only Spark can convert them."""
     marks = [name for name in (ROW, BATCH) if name in rows.column_names]
     own = rows.drop_columns(marks)
-    names = {name.lower(): name for name in own.column_names}
-    keys = [names.get(name.lower()) for name in values["key"] or ()]
-    if values["format"] != "json" or values["headers"] or not own.num_columns or not _is_plain(own, keys, values):
+    if values["format"] != "json" or values["headers"] or not own.num_columns:
         return rows
-    key = own[keys[0]].cast(pa.binary()) if keys else pa.nulls(own.num_rows, pa.binary())
+    key = _key_of(own, values)
+    if key is None:
+        return rows
     value = json_objects(own).cast(pa.binary())
     return pa.table({KEY: key, VALUE: value, **{name: rows[name] for name in marks}})
 
 
-def _is_plain(rows: pa.Table, keys: list[str | None], values: Mapping[str, Any]) -> bool:
-    """Whether there is no key, or it is one column of text."""
+def are_messages(rows: pa.Table) -> bool:
+    """Whether rows are finished messages."""
+    return bool(rows.column_names[:2] == [KEY, VALUE])
+
+
+def mark_headers(rows: pa.RecordBatch, mark: Mark, writer: str) -> list[list[tuple[str, bytes]]]:
+    """The headers of finished messages by which a reader recognizes one that was sent twice."""
+    app, flow, batch, row = (f"millpond.{name}" for name in ("app", "flow", "batch", "row"))
+    first = [(app, writer.encode()), (flow, mark.flow.encode())]
+    statement = f"{mark.statement}-".encode()
+    marks = [(row, statement + found) for found in rows[ROW].cast(pa.binary()).to_pylist()]
+    if BATCH not in rows.schema.names:
+        first = [*first, (batch, str(mark.batch).encode())]
+        return [[*first, own] for own in marks]
+    numbers = rows[BATCH].cast(pa.binary()).to_pylist()
+    return [[*first, (batch, number), own] for number, own in zip(numbers, marks, strict=True)]
+
+
+def _key_of(rows: pa.Table, values: Mapping[str, Any]) -> pa.ChunkedArray | pa.Array | None:
+    """The key of each row; None unless there is none, or one column whose bytes are the same as Spark's."""
+    names = {name.lower(): name for name in rows.column_names}
+    keys = [names.get(name.lower()) for name in values["key"] or ()]
     if not keys:
-        return True
-    key = keys[0]
-    return len(keys) == 1 and key is not None and values["key.format"] == "raw" and pt.is_string(rows[key].type)
+        return pa.nulls(rows.num_rows, pa.binary())
+    if len(keys) > 1 or keys[0] is None or values["key.format"] != "raw":
+        return None
+    key = rows[keys[0]]
+    if pt.is_integer(key.type):
+        return key.cast(pa.string()).cast(pa.binary())
+    return key.cast(pa.binary()) if pt.is_string(key.type) or pt.is_binary(key.type) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructType
@@ -15,7 +16,7 @@ from millpond.kafka.avro import Encoder
 from millpond.observations import counted
 from millpond.sinks.avro import encoded, key_schema, record_schema
 from millpond.sinks.file_writers import as_text, json_options, quoted
-from millpond.sinks.message_parts import KEY, VALUE, Parts, parts_of
+from millpond.sinks.message_parts import HEADERS, KEY, VALUE, Parts, parts_of
 
 
 @dataclass
@@ -41,13 +42,23 @@ def send(rows: DataFrame, shape: Shape, mark: Mark, producer: dict[str, str]) ->
     else:
         parts = parts_of(shape.spec.values, [name for name in rows.columns if name not in (ROW, BATCH)])
         key, value = key_and_value(schema, shape, parts)
-    headers = _headers(parts.headers, schema, mark, shape.spec.writer)
+    headers = F.array(*_own_headers(parts.headers, schema), *_marks(schema, mark, shape.spec.writer))
     messages = rows.select(key.alias("key"), value.alias("value"), headers.alias("headers"))
     messages = messages.observe(observed, F.count(F.lit(1)).alias("rows"))
     # By default Spark uses its older writer for Kafka, in which observations are not counted.
     rows.sparkSession.conf.set("spark.sql.sources.useV1SourceList", "avro,csv,json,orc,parquet,text")
     messages.write.mode("append").format("kafka").options(**producer, includeHeaders="true").save()
     return counted(observed, "rows")[0]
+
+
+def finished(rows: DataFrame, shape: Shape) -> pa.Table:
+    """The messages of rows, on the driver: key, value and, if the sink has any, the user's headers, without marks."""
+    parts, schema = parts_of(shape.spec.values, rows.columns), rows.schema
+    key, value = key_and_value(schema, shape, parts)
+    columns = [key.alias(KEY), value.alias(VALUE)]
+    if parts.headers:
+        columns.append(F.array(*_own_headers(parts.headers, schema)).alias(HEADERS))
+    return rows.select(*columns).toArrow()
 
 
 def key_and_value(schema: StructType, shape: Shape, parts: Parts) -> tuple[Column, Column]:
@@ -92,11 +103,13 @@ def _bytes(name: str, schema: StructType) -> Column:
     return as_text(column, schema[name].dataType, "csv").cast("string").cast("binary")
 
 
-def _headers(names: list[str], schema: StructType, mark: Mark, writer: str) -> Column:
-    """The user's headers, then the marks by which a reader recognizes a message that was sent twice."""
+def _own_headers(names: list[str], schema: StructType) -> list[Column]:
+    return [F.struct(F.lit(n).alias("key"), _bytes(n, schema).alias("value")) for n in names]
+
+
+def _marks(schema: StructType, mark: Mark, writer: str) -> list[Column]:
+    """The headers by which a reader recognizes a message that was sent twice."""
     row = F.concat(F.lit(f"{mark.statement}-".encode()), F.col(ROW).cast("binary"))
     batch = F.col(BATCH) if BATCH in schema.names else F.lit(str(mark.batch))
     marks = {"app": F.lit(writer), "flow": F.lit(mark.flow), "batch": batch, "row": row}
-    own = [F.struct(F.lit(n).alias("key"), _bytes(n, schema).alias("value")) for n in names]
-    ours = [F.struct(F.lit(f"millpond.{n}").alias("key"), v.cast("binary").alias("value")) for n, v in marks.items()]
-    return F.array(*own, *ours)
+    return [F.struct(F.lit(f"millpond.{n}").alias("key"), v.cast("binary").alias("value")) for n, v in marks.items()]

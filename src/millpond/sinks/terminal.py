@@ -30,13 +30,16 @@ class TerminalSink:
         self._output, self._json = output, json
         self._rows = 0
 
-    takes_arrow, marks_rows = True, False
+    marks_rows = False
 
     def require(self, spark: Callable[[], SparkSession]) -> None:
         """Nothing to check."""
 
     def prepare(self, rows: pa.Table) -> pa.Table:
         return rows
+
+    def takes_arrow(self, rows: pa.Table) -> bool:
+        return True
 
     def stage(self, rows: DataFrame | pa.Table, mark: Mark) -> dict[str, Any] | None:
         table = rows if isinstance(rows, pa.Table) else rows.toArrow()

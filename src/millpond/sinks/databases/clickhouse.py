@@ -32,8 +32,8 @@ from millpond.databases.statements import Statement
 from millpond.errors import SinkError, SourceError
 from millpond.options import BOOLEAN, Option, choice
 from millpond.schema import Column, Schema
-from millpond.sinks.databases.outbox import Parcel
 from millpond.sinks.databases.sink import DatabaseSink, Rejected, Target, written_by_halves
+from millpond.sinks.outbox import Parcel
 
 PROTOCOL = "protocol"
 PARAMETERS = (*SINK_PARAMETERS, PROTOCOL)

@@ -17,7 +17,7 @@ from millpond.contracts.sink import Mark, SinkSpec
 from millpond.errors import SinkError, did_you_mean
 from millpond.faults import reach
 from millpond.schema import Column, Schema, type_name
-from millpond.sinks.databases.outbox import Outbox, Parcel
+from millpond.sinks.outbox import Outbox, Parcel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,7 +63,7 @@ class Target:
 class DatabaseSink:
     """A Sink that is a table of a database; see the contract."""
 
-    takes_arrow, marks_rows = True, False
+    marks_rows = False
 
     def __init__(self, spec: SinkSpec, open_: Callable[[SinkSpec], Target]) -> None:
         assert spec.folder is not None, "the app has a state directory"
@@ -95,6 +95,9 @@ class DatabaseSink:
 
     def prepare(self, rows: pa.Table) -> pa.Table:
         return rows
+
+    def takes_arrow(self, rows: pa.Table) -> bool:
+        return True
 
     def stage(self, rows: DataFrame | pa.Table, mark: Mark) -> dict[str, Any] | None:
         found = rows if isinstance(rows, pa.Table) else rows.toArrow()

@@ -23,8 +23,8 @@ from millpond.errors import SinkError, SourceError
 from millpond.options import TEXT, Option
 from millpond.rendering import plain_texts
 from millpond.schema import Column, Schema
-from millpond.sinks.databases.outbox import Parcel
 from millpond.sinks.databases.sink import DELETE, OPERATION, DatabaseSink, Rejected, Target, written_by_halves
+from millpond.sinks.outbox import Parcel
 from millpond.uris import Uri
 
 # Keys that one statement looks up.

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from millpond.contracts.sink import SinkSpec
 from millpond.errors import SinkError, SourceError
-from millpond.sinks.databases.outbox import Parcel
 from millpond.sinks.databases.sink import COMMITS, Rejected, Target, Write, written_by_halves
+from millpond.sinks.outbox import Parcel
 
 
 class TransactionalTarget(Target):

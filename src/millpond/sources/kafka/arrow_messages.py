@@ -30,6 +30,7 @@ from millpond.contracts.source import (
 from millpond.kafka.address import Address, address_of
 from millpond.observations import counted
 from millpond.schema import Schema
+from millpond.sources.kafka.fetch import FetchError, TooLarge
 from millpond.sources.kafka.messages import key_columns, records_of
 from millpond.sources.records.arrow_parsing import Parse, parsed, quick_parser
 from millpond.sources.records.formats import FileFormat
@@ -162,22 +163,41 @@ class Gathered:
     tally: Tally
 
 
-def gather(batch: DataFrame, spec: SourceSpec, size: int) -> Gathered | None:
+# Fetches the messages of a batch of at most so many bytes without Spark; raises FetchError if it cannot.
+Fetch = Callable[[int], pa.Table]
+
+
+def gather(batch: DataFrame, spec: SourceSpec, size: int, fetch: Fetch | None = None) -> Gathered | None:
     """A batch of about `size` messages; None if Spark must parse it. The decision depends on the batch alone: when it
     is repeated after a crash it must be parsed in the same way, or its rows would be in another order."""
     parse = parser_of(spec)
-    if parse is None or (size > SAMPLED_ABOVE and _bytes_about(batch, size) > BYTES_MAX):
+    if parse is None:
         return None
     try:
-        messages = in_order(batch.select(*COLUMNS).toArrow(), spec)
+        messages = fetch(BYTES_MAX) if fetch is not None else None
+    except TooLarge:
+        return None
+    except FetchError:
+        # Spark reports why the brokers do not return the messages, or has more success.
+        messages = None
+    if messages is None:
+        messages = _by_connector(batch, size)
+    records = None if messages is None else _records(in_order(messages, spec), batch, spec, parse)
+    if messages is None or records is None:
+        return None
+    return Gathered(records, tally(messages, records))
+
+
+def _by_connector(batch: DataFrame, size: int) -> pa.Table | None:
+    """The messages by Spark's connector; None if they are too large for the driver."""
+    if size > SAMPLED_ABOVE and _bytes_about(batch, size) > BYTES_MAX:
+        return None
+    try:
+        return batch.select(*COLUMNS).toArrow()
     except Exception as error:
         if "maxResultSize" in str(error):
             return None
         raise
-    records = _records(messages, batch, spec, parse)
-    if records is None:
-        return None
-    return Gathered(records, tally(messages, records))
 
 
 def parser_of(spec: SourceSpec) -> Parse | None:

@@ -14,6 +14,7 @@ from millpond.contracts.native_stream import NativeStream
 from millpond.contracts.source import SourceSpec, SourceStatus
 from millpond.kafka.address import address_of
 from millpond.kafka.client import connected
+from millpond.sources.kafka.fetch import Fetcher, FetchError, batch_range
 from millpond.sources.kafka.lag import Identity, Reach, batch_size, committed_offsets
 from millpond.sources.kafka.offsets import (
     first_offsets,
@@ -48,6 +49,8 @@ class KafkaStream(NativeStream):
         self._checkpoint, self._identity = folder.parent / "checkpoint", Identity(folder)
         self._reach = Reach(self._address, spec.values, self._checkpoint, self._identity)
         self._spark: SparkSession | None = None
+        self._fetcher: Fetcher | None = None
+        self._is_opened = False
         # The time of the newest message in the tables, in seconds since the epoch.
         self._newest: float | None = None
 
@@ -87,11 +90,20 @@ class KafkaStream(NativeStream):
     def on_driver(self, batch: DataFrame, files: Sequence[Path] | None) -> pa.Table | None:
         from millpond.sources.kafka.arrow_messages import gather
 
-        gathered = gather(batch, self._spec, self.size_hint(batch))
+        gathered = gather(batch, self._spec, self.size_hint(batch), self._fetch)
         if gathered is None:
             return None
         self._seen = lambda: gathered.tally
         return gathered.records
+
+    def _fetch(self, bytes_max: int) -> pa.Table:
+        """The messages of the newest batch, without Spark."""
+        if not self._is_opened:
+            self._fetcher, self._is_opened = Fetcher.of(self._address, self._spec.values), True
+        found = batch_range(self._checkpoint)
+        if self._fetcher is None or found is None:
+            raise FetchError
+        return self._fetcher.messages(*found, bytes_max)
 
     def size_hint(self, batch: DataFrame) -> int:
         size = batch_size(self._checkpoint)

@@ -1,4 +1,4 @@
-"""The outbox of a sink: rows on disk that were committed here and are not applied to the database yet, in order.
+"""The outbox of a sink: rows on disk that were committed here and are not applied to the server yet, in order.
 
 Rows are staged before our commit. After it they are ready: a rename gives them a number. What is ready is applied in
 the order of the numbers, and stays until that has succeeded, however long the server is away.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +26,14 @@ _META = b"millpond"
 
 @dataclass(frozen=True)
 class Parcel:
-    """Rows of one output; `mark` identifies it, `flow` and `statement` are where it came from."""
+    """Rows of one output; `mark` identifies it, `flow` and `statement` are where it came from. `id` is new each time
+    that rows are staged, also if they have the same mark."""
 
     path: Path
     flow: str
     statement: int
     mark: str
+    id: str = ""
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         with pa.OSFile(str(self.path)) as file, pa.ipc.open_stream(file) as reader:
@@ -53,8 +56,8 @@ class Outbox:
         make_folder(self._folder)
         name = _NOT_FOR_NAMES.sub("_", str(mark))
         path = self._folder / f"{name}{STAGED}"
-        about = json.dumps({"flow": mark.flow, "statement": mark.statement, "mark": str(mark)}).encode()
-        schema = rows.schema.with_metadata({_META: about})
+        about = {"flow": mark.flow, "statement": mark.statement, "mark": str(mark), "id": uuid.uuid4().hex}
+        schema = rows.schema.with_metadata({_META: json.dumps(about).encode()})
         with disk_errors(path):
             with os.fdopen(open_private(path), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
                 writer.write_table(rows.cast(schema), max_chunksize=rows_max)
@@ -82,9 +85,11 @@ class Outbox:
             found.append(Parcel(path, **about))
         return found
 
-    def remove(self, parcel: Parcel) -> None:
-        """It was applied."""
+    def remove(self, parcel: Parcel, *, durably: bool = False) -> None:
+        """It was applied. The next rows that become ready make it durable, too."""
         parcel.path.unlink(missing_ok=True)
+        if durably:
+            sync_folder(self._folder)
 
     def discard(self) -> None:
         """Remove what was staged and never committed."""
