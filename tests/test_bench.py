@@ -20,7 +20,7 @@ def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
-@pytest.mark.parametrize("name", ["start", "flows", "sources", "kafka_figures", "features", "apps"])
+@pytest.mark.parametrize("name", ["start", "flows", "sources", "kafka_figures", "features", "apps", "app_growth"])
 def test_a_figure_that_does_not_exist_is_refused_before_anything_starts(name: str) -> None:
     done = run(name, "--only", "csvv")
     assert done.returncode == 2
