@@ -14,6 +14,7 @@ from millpond.app.backfill import computed_again, has_past
 from millpond.app.edits import Difference, EditKind, TableChange, difference, drops_to_run, statements_of
 from millpond.app.table_definitions import put_views
 from millpond.app.table_reshape import ensure_columns, known_shape, reshaped, reshaped_groups, shape_in, with_rows
+from millpond.contracts.source import without_identity
 from millpond.contracts.table import TableSpec
 from millpond.engine.batch import Batch
 from millpond.engine.batch_run import BatchRun
@@ -279,8 +280,10 @@ class Preparation:
         else:
             return table.spec
         # The plan has the names, and Spark determines the types.
-        names = table.spec.schema.names if len(table.spec.schema) == len(found) else found.names
+        shown = without_identity(table.spec.schema)
+        names = shown.names if len(shown) == len(found) else found.names
         columns = tuple(Column(n, _storable(c.type)) for n, c in zip(names, found, strict=True))
+        columns += tuple(c for c in table.spec.schema if c.name not in shown)
         return replace(table.spec, schema=Schema(columns, table.spec.schema.key))
 
     def _companions(self, flow: FlowPlan, plan: AggregatePlan) -> tuple[TableSpec, ...]:

@@ -9,11 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from millpond.contracts.source import IDENTITY
 from millpond.contracts.table import Transaction
 from millpond.engine import accumulators, companions, late_rows, state_ttl
 from millpond.engine.accumulators import GROUP_ID, join_sessions, key_columns
 from millpond.engine.batch_run import BatchRun, Output
 from millpond.engine.emit import emit
+from millpond.engine.grouping_sets import identities
 from millpond.engine.partials import Grouped, grouped_rows, partials
 from millpond.engine.row_sets import positions, positions_among, rows_with, unique_rows
 from millpond.engine.spark.evaluate import by_arrow
@@ -34,6 +36,8 @@ def outputs(work: Work, plan: AggregatePlan, merged: pa.Table, schema: Schema) -
     rows = finals_of(work, plan, merged)
     expressions = [expression for _, expression in plan.outputs]
     *columns, keep = _values(work, [*expressions, plan.having or TRUE], rows)
+    if IDENTITY in schema:
+        columns.append(identities(merged, plan))
     table = pa.table(columns, names=list(schema.names)).cast(schema.arrow())
     return table, pc.fill_null(keep, False).combine_chunks()
 
@@ -41,7 +45,7 @@ def outputs(work: Work, plan: AggregatePlan, merged: pa.Table, schema: Schema) -
 def emitted(work: Work, plan: AggregatePlan, merged: pa.Table) -> pa.Table:
     """The rows to emit for the merged groups: those that satisfy HAVING, by ORDER BY and LIMIT."""
     rows = finals_of(work, plan, merged)
-    if plan.order or plan.limit is not None:
+    if plan.order or plan.limit is not None or plan.has_over:
         query = work.cache.once("ordered groups", plan.rows, lambda: _ordered(plan))
         return work.rows(query, given={MERGED: rows})
     expressions = [expression for _, expression in plan.outputs]
@@ -53,6 +57,8 @@ def emitted(work: Work, plan: AggregatePlan, merged: pa.Table) -> pa.Table:
 def keys(work: Work, plan: AggregatePlan, groups: pa.Table, columns: Sequence[str], schema: Schema) -> pa.Table | None:
     """The keys of groups in the target table, whose `columns` the outputs fill by position; None if its key does not
     consist of groups only."""
+    if IDENTITY in schema.key:
+        return pa.table({IDENTITY: identities(groups, plan)})
     key = {name.lower() for name in schema.key}
     chosen = {schema[c].name: e for c, (_, e) in zip(columns, plan.outputs, strict=True) if c.lower() in key}
     read = {column.name for e in chosen.values() for column in e.find_all(exp.Column)}
@@ -103,8 +109,25 @@ def _ordered(plan: AggregatePlan) -> exp.Select:
     query = exp.Select(expressions=named).from_(_merged_table(), copy=False)
     if plan.having is not None:
         query = query.where(plan.having.copy(), copy=False)
+    if plan.qualify is not None:
+        return _qualified(query, plan.qualify.copy(), plan)
     if plan.order:
         query.set("order", exp.Order(expressions=[e.copy() for e in plan.order]))
+    query.set("limit", plan.limit.copy() if plan.limit is not None else None)
+    return query
+
+
+def _qualified(groups: exp.Select, condition: exp.Expr, plan: AggregatePlan) -> exp.Select:
+    """QUALIFY as a condition on a subquery, because Spark does not support the clause."""
+    order = [e.copy() for e in plan.order]
+    keys = [exp.alias_(e.this.copy(), f"__o{n}", quoted=True) for n, e in enumerate(order)]
+    groups.set("expressions", [*groups.expressions, *keys, exp.alias_(condition, "__qualifies", quoted=True)])
+    columns = [exp.column(name, quoted=True) for name, _ in plan.outputs]
+    query = exp.Select(expressions=columns).from_(exp.Subquery(this=groups, alias=exp.TableAlias(this="__q")))
+    query = query.where(exp.column("__qualifies", quoted=True), copy=False)
+    for n, key in enumerate(order):
+        key.set("this", exp.column(f"__o{n}", quoted=True))
+    query.set("order", exp.Order(expressions=order) if order else None)
     query.set("limit", plan.limit.copy() if plan.limit is not None else None)
     return query
 

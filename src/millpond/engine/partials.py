@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 from sqlglot import exp
 
 from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR
+from millpond.engine.grouping_sets import in_sets
 from millpond.engine.spark.transfer import Dataset, Views
 from millpond.engine.work import Work
 from millpond.errors import TableError
@@ -188,7 +189,8 @@ def grouped_rows(work: Work, plan: AggregatePlan, batch: Dataset) -> Grouped:
     """The rows of a batch, prepared for grouping."""
     ordered = work.ordered(plan.rows)
     rows = work.result(ordered or plan.rows, batch)
-    return Grouped(work.views, rows if ordered is not None else in_fixed_order(rows), plan, work.cache)
+    rows = in_sets(rows if ordered is not None else in_fixed_order(rows), plan)
+    return Grouped(work.views, rows, plan, work.cache)
 
 
 def in_fixed_order(rows: Dataset) -> Dataset:

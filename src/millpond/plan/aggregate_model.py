@@ -14,6 +14,9 @@ TIME, START, END = "t", "ws", "we"
 # arguments, because the groups are the same with and without it.
 TOUCHED = "xt"
 
+# With grouping sets: the number of the set, which is the last of the groups.
+SET = "gs"
+
 
 @dataclass(frozen=True)
 class Accumulator:
@@ -88,7 +91,8 @@ class Expiry:
 class AggregatePlan:
     """`rows` is the query for the groups (g0, g1, ...), the time of a window and the arguments (x0, x1, ...) of a
     batch's rows; accumulators are merged by group into `companion`; `outputs`, `having`, `order` and `limit` are over
-    the groups and finals of the merged rows. `first_only` is DISTINCT: a group is emitted only when it is new."""
+    the groups and finals of the merged rows. `first_only` is DISTINCT: a group is emitted only when it is new. `sets`
+    are the groups of each grouping set: a row is counted in each. `qualify` is evaluated over closed windows."""
 
     rows: exp.Select
     groups: tuple[str, ...]
@@ -104,6 +108,13 @@ class AggregatePlan:
     window: WindowPlan | None = None
     first_only: bool = False
     expiry: Expiry | None = None
+    sets: tuple[tuple[str, ...], ...] = ()
+    qualify: exp.Expression | None = None
+
+    @property
+    def has_over(self) -> bool:
+        """Whether window functions are evaluated over the groups."""
+        return self.qualify is not None or any(e.find(exp.Window) for _, e in self.outputs)
 
     @property
     def time(self) -> str | None:

@@ -19,6 +19,7 @@ from millpond.plan.aggregate_calls import (
 )
 from millpond.plan.aggregate_model import (
     END,
+    SET,
     START,
     TIME,
     TOUCHED,
@@ -34,8 +35,10 @@ from millpond.plan.bound import BoundQuery, BoundSelect
 from millpond.plan.catalog import Catalog
 from millpond.plan.columns import WINDOW_COLUMNS, column_of
 from millpond.plan.expression_types import as_expression, type_of, with_type
-from millpond.plan.functions import aggregates_in
+from millpond.plan.functions import WRAPPERS, aggregates_in
+from millpond.plan.grouping_sets import grouping_sets, has_sets, membership
 from millpond.plan.model import BESIDE
+from millpond.plan.over_streams import with_windows
 from millpond.schema import TIMESTAMP
 from millpond.sql import nodes
 from millpond.sql.spark import render
@@ -125,6 +128,7 @@ class _Kept:
     finals: list[tuple[exp.Expr, Final]] = field(default_factory=list)
     distincts: list[DistinctPlan] = field(default_factory=list)
     values: list[tuple[Call, str, str]] = field(default_factory=list)
+    sets: tuple[tuple[str, ...], ...] = ()
 
     def column(self, call: exp.Expr) -> str:
         """The column of the merged row with a call's value."""
@@ -234,7 +238,7 @@ def plan_aggregate(
     bound: BoundQuery, top: BoundSelect | None, name: str, ttl_us: int | None = None
 ) -> AggregatePlan | None:
     """The plan of a grouped or distinct query over a stream, with state in hidden tables whose names start with `name`;
-    None for a query without groups, and for what is not supported: grouping sets, DISTINCT of groups. `ttl_us` is its
+    None for a query without groups, and for what is not supported: DISTINCT of groups. `ttl_us` is its
     'state.ttl'."""
     found = _planned(bound, top, name)
     if found is None or top is None or ttl_us is None or found.window is not None or not found.groups:
@@ -251,10 +255,7 @@ def _planned(bound: BoundQuery, top: BoundSelect | None, name: str) -> Aggregate
         return None
     if top.node.args.get("distinct"):
         return None if top.grouped or not _is_plain(top.node.args["distinct"]) else _distinct(bound, top, name)
-    group = top.node.args.get("group")
-    if not top.grouped or (group is not None and group.find(exp.Cube, exp.Rollup, exp.GroupingSets)):
-        return None
-    return _grouped(bound, top, name)
+    return _grouped(bound, top, name) if top.grouped else None
 
 
 def _is_plain(distinct: exp.Expr) -> bool:
@@ -266,8 +267,13 @@ def _grouped(bound: BoundQuery, top: BoundSelect, name: str) -> AggregatePlan | 
     time = time_of(window, top) if window is not None else None
     if window is not None and time is None:
         return None
-    by = {f"g{n}": g for n, g in enumerate(g for g in top.groups if not isinstance(g, nodes.Window))}
     planned = window_of(window, time) if window is not None and time is not None else None
+    found = grouping_sets(top.node) if has_sets(top.node) else None
+    if found is not None:
+        by = {f"g{n}": key for n, key in enumerate(found.keys)}
+        sets = tuple(tuple(f"g{n}" for n in set_) for set_ in found.sets)
+        return _plan(bound, top, name, by, (planned, time), sets=sets)
+    by = {f"g{n}": g for n, g in enumerate(g for g in top.groups if not isinstance(g, nodes.Window))}
     return _plan(bound, top, name, by, (planned, time))
 
 
@@ -284,15 +290,18 @@ def _plan(
     by: dict[str, exp.Expr],
     window: tuple[WindowPlan | None, exp.Expr | None],
     first_only: bool = False,
+    sets: tuple[tuple[str, ...], ...] = (),
 ) -> AggregatePlan:
     args, (planned, time) = top.node.args, window
-    kept = _Kept(name, planned is not None and planned.is_session)
-    outputs = tuple((o.name, _over_merged(o.expr, by, kept)) for o in bound.outputs or ())
+    kept = _Kept(name, planned is not None and planned.is_session, sets=sets)
+    outputs = tuple((o.name, _over_merged(with_windows(o.expr, top.node), by, kept)) for o in bound.outputs or ())
+    qualify = _over_merged(with_windows(args["qualify"].this, top.node), by, kept) if args.get("qualify") else None
+    number = {SET: exp.cast(exp.Literal.number(0), "INT")} if sets else {}
     having = _over_merged(args["having"].this, by, kept) if args.get("having") else None
     order = tuple(_over_merged(o, by, kept) for o in args["order"].expressions) if args.get("order") else ()
     return AggregatePlan(
-        _rows_query(top, by, time, kept.arguments),
-        tuple(by),
+        _rows_query(top, {**by, **number}, time, kept.arguments),
+        (*by, *number),
         tuple(kept.accumulators),
         tuple(final for _, final in kept.finals),
         outputs,
@@ -304,6 +313,8 @@ def _plan(
         kept.kept(),
         planned,
         first_only,
+        sets=sets,
+        qualify=qualify,
     )
 
 
@@ -311,8 +322,10 @@ def _over_merged(expr: exp.Expr, by: dict[str, exp.Expr], kept: _Kept) -> exp.Ex
     """The expression with groups and aggregates replaced by columns of the merged row."""
 
     def replaced(node: exp.Expr) -> exp.Expr:
-        if _is_of_subquery(node):
+        if _is_of_subquery(node) or _is_window_function(node):
             return node
+        if kept.sets and isinstance(node, exp.Grouping | exp.GroupingId):
+            return membership(node, by, kept.sets)
         for name, group in by.items():
             if node == group:
                 return with_type(exp.column(name, quoted=True), type_of(group))
@@ -324,6 +337,13 @@ def _over_merged(expr: exp.Expr, by: dict[str, exp.Expr], kept: _Kept) -> exp.Ex
         return node
 
     return as_expression(expr.copy().transform(replaced, copy=False))
+
+
+def _is_window_function(node: exp.Expr) -> bool:
+    """Whether a node is the function of OVER, whose arguments may be aggregates."""
+    while isinstance(node.parent, WRAPPERS) and node.arg_key == "this":
+        node = node.parent
+    return isinstance(node.parent, exp.Window) and node.arg_key == "this"
 
 
 def _is_of_subquery(node: exp.Expr) -> bool:
@@ -353,7 +373,7 @@ def _rows_query(
     top: BoundSelect, by: dict[str, exp.Expr], time: exp.Expr | None, arguments: list[exp.Expr]
 ) -> exp.Select:
     select = top.node.copy()
-    for clause in ("group", "having", "order", "limit", "offset", "sort", "hint", "distinct"):
+    for clause in ("group", "having", "order", "limit", "offset", "sort", "hint", "distinct", "qualify", "windows"):
         select.set(clause, None)
     named = [*by.items(), *([(TIME, time)] if time is not None else [])]
     named += [(f"x{n}", argument) for n, argument in enumerate(arguments)]

@@ -389,12 +389,14 @@ def _driver(flow: FlowPlan, plan: Plan) -> str:
 
 def _merging(aggregate: AggregatePlan) -> Iterator[str]:
     """How groups are merged, and what is stored for each aggregate."""
-    count = len(aggregate.groups)
+    count = len(aggregate.groups) - bool(aggregate.sets)
     by = f"by {count} group column{'s' if count != 1 else ''}" if count else "into one row"
     window = aggregate.window
     if window is not None:
         by = f"by {window.kind} window over {window.column}" + (f" and {by[3:]}" if count else "")
     yield f"each batch is aggregated and merged {by}; stored in {', '.join(aggregate.companions)}"
+    if aggregate.sets:
+        yield f"each event is counted in {len(aggregate.sets)} grouping sets"
     yield from (f"stores {kept} for {text}" for text, kept in aggregate.texts())
     if aggregate.expiry is not None:
         newest = f"its newest {aggregate.expiry.column}" if aggregate.expiry.column else "the last commit with an event"

@@ -7,6 +7,7 @@ from typing import Any
 
 from millpond.contracts.evaluator import Route
 from millpond.contracts.source import without_identity
+from millpond.plan.aggregate_model import SET
 from millpond.plan.change_model import ChangeGroup
 from millpond.plan.model import Access, FlowPlan, OneShot, Plan, SinkPlan, SourcePlan, Step, TableKind, TablePlan
 from millpond.plan.statement_routes import query_route, step_route
@@ -115,7 +116,7 @@ def _step_json(step: Step) -> dict[str, Any]:
         "kind": str(step.kind),
         "target": step.target,
         "columns": _columns_json(step.schema),
-        "groups": list(step.aggregate.groups) if step.aggregate else None,
+        "groups": [g for g in step.aggregate.groups if g != SET] if step.aggregate else None,
         "keeps": dict(step.aggregate.texts()) if step.aggregate else None,
         "options": dict(step.options),
         "reads": _reads_json(step.reads),

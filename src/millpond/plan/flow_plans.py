@@ -14,7 +14,7 @@ from millpond.plan.join_parts import Apart, Refusal, take_apart
 from millpond.plan.missing import waits_of
 from millpond.plan.model import AWAITING, ChangesPlan, FlowPlan, Step, StepKind, StreamJoin, TableKind, TablePlan
 from millpond.plan.over_model import OVER
-from millpond.plan.over_streams import OverRefusal, over_select, plan_over, with_groups
+from millpond.plan.over_streams import OverRefusal, over_select, plan_over, ranks_windows, with_groups
 from millpond.plan.source_catalog import short_hash
 from millpond.plan.statement_groups import groups_of
 from millpond.plan.stream_joins import handing_over, join_id, split_join
@@ -85,6 +85,8 @@ def _over_step(step: Step, flow: FlowPlan, before: Iterable[Step], context: Cont
     query = step.aggregate.rows if step.aggregate is not None else step.query
     select = over_select(query)
     if select is None and step.aggregate is not None and (grouped := over_select(step.query)) is not None:
+        if step.kind is StepKind.SINK and ranks_windows(step.aggregate):
+            return step
         raise with_groups(grouped)
     if select is None or step.statement is None:
         return step

@@ -51,6 +51,10 @@ def _group_key(statement: CreateTable, bound: BoundQuery, top: BoundSelect, cont
     group_by = top.node.args.get("group")
     if group_by is not None and group_by.find(exp.Rollup, exp.Cube, exp.GroupingSets):
         # The row of a subtotal has NULL like a NULL group, so the groups do not identify a row.
+        if bound.drivers and statement.key:
+            message = f"Table '{statement.name}' has subtotals, whose groups are NULL, and cannot have a PRIMARY KEY."
+            context.findings.error("MP208", message, statement.key[0].place, "Remove PRIMARY KEY.")
+            return ()
         return _written_key(statement, bound.outputs, context)
     key: list[str] = []
     for group in top.groups:
@@ -290,6 +294,11 @@ def with_identity(bound: BoundQuery, schema: Schema, key: MessageKey) -> tuple[B
     query.append("expressions", exp.alias_(column, IDENTITY, quoted=True))
     outputs = (*(bound.outputs or ()), Output(IDENTITY, column, pa.binary()))
     return replace(bound, query=query, outputs=outputs), Schema(columns, (IDENTITY,))
+
+
+def with_hidden_key(schema: Schema) -> Schema:
+    """A table of subtotals, whose rows are identified by a hidden column."""
+    return Schema((*schema.columns, Column(IDENTITY, pa.binary(), nullable=False)), (IDENTITY,))
 
 
 def _named(key: tuple[str, ...] | None) -> tuple[str, ...]:

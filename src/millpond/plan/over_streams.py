@@ -12,6 +12,7 @@ from sqlglot import exp
 from millpond.expressions.calls import read
 from millpond.expressions.coercion import DATE, INTEGERS
 from millpond.expressions.terms import Constant, Interval
+from millpond.plan.aggregate_model import END, START, AggregatePlan
 from millpond.plan.expression_types import as_expression, type_of, with_type
 from millpond.plan.functions import function_name, parts
 from millpond.plan.model import BATCH
@@ -99,7 +100,7 @@ def plan_over(query: exp.Query, name: str, options: Mapping[str, Any]) -> tuple[
 def with_groups(select: exp.Select) -> OverRefusal:
     """The refusal of a SELECT that also groups."""
     message = "Window functions cannot be combined with GROUP BY or DISTINCT over a stream."
-    hint = "Store the aggregate in a table, CREATE TABLE t AS SELECT ... GROUP BY ...; and query the table."
+    hint = "Store the groups in a table, and use OVER in a view. A sink can rank the groups of each window of time."
     return OverRefusal(message, next(_windows_of(select), select), hint)
 
 
@@ -182,7 +183,7 @@ class _Taken:
         return _named(call.name, call.type)
 
     def _call(self, window: exp.Window, name: str) -> tuple[tuple[tuple[str, ...], str | None, str], OverCall]:
-        window = self._with_named(window)
+        window = _with_named(window, self.select)
         keys = tuple(self._column(key).name for key in window.args.get("partition_by") or ())
         keys = keys or (self._column(with_type(exp.Literal.number(0), pa.int32())).name,)
         order = window.args.get("order")
@@ -215,23 +216,47 @@ class _Taken:
             raise OverRefusal(f"A window cannot be ordered by {type_name(type_)}.", window, "Order by a time.")
         return self._column(ordered[0].this).name
 
-    def _with_named(self, window: exp.Window) -> exp.Window:
-        """The window with what it takes from WINDOW w AS (...)."""
+
+def _with_named(window: exp.Window, select: exp.Select) -> exp.Window:
+    """The window with what it takes from WINDOW w AS (...)."""
+    alias = window.args.get("alias")
+    if alias is None:
+        return window
+    named = next((w for w in select.args.get("windows") or () if w.this.name.lower() == alias.name.lower()), None)
+    if named is None:
+        raise OverRefusal(f"There is no window '{alias.name}'.", window, "Define it: WINDOW w AS (...).")
+    found = window.copy()
+    found.set("alias", None)
+    for part in ("partition_by", "order", "spec"):
+        if not found.args.get(part) and named.args.get(part):
+            given = named.args[part]
+            found.set(part, [n.copy() for n in given] if isinstance(given, list) else given.copy())
+    return found
+
+
+def with_windows(expr: exp.Expr, select: exp.Select) -> exp.Expr:
+    """A copy of an expression in which windows with a name are written out; an unknown name stays, for a finding."""
+    holder = exp.Paren(this=expr.copy())
+    names = {w.this.name.lower() for w in select.args.get("windows") or ()}
+    for window in list(holder.find_all(exp.Window)):
         alias = window.args.get("alias")
-        if alias is None:
-            return window
-        named = next(
-            (w for w in self.select.args.get("windows") or () if w.this.name.lower() == alias.name.lower()), None
-        )
-        if named is None:
-            raise OverRefusal(f"There is no window '{alias.name}'.", window, "Define it: WINDOW w AS (...).")
-        found = window.copy()
-        found.set("alias", None)
-        for part in ("partition_by", "order", "spec"):
-            if not found.args.get(part) and named.args.get(part):
-                given = named.args[part]
-                found.set(part, [n.copy() for n in given] if isinstance(given, list) else given.copy())
-        return found
+        if alias is not None and alias.name.lower() in names:
+            window.replace(_with_named(window, select))
+    found: exp.Expr = holder.this
+    return found.pop()
+
+
+def ranks_windows(aggregate: AggregatePlan) -> bool:
+    """Whether the window functions of a grouped query compare the groups of one window of time, which are complete when
+    it is closed."""
+    if aggregate.window is None or aggregate.window.is_session:
+        return False
+    outputs = [e for _, e in aggregate.outputs] + ([aggregate.qualify] if aggregate.qualify is not None else [])
+    windows = [window for e in outputs for window in e.find_all(exp.Window)]
+    return all(
+        any(isinstance(key, exp.Column) and key.name in (START, END) for key in window.args.get("partition_by") or ())
+        for window in windows
+    )
 
 
 def _is_taken(node: exp.Expr) -> bool:

@@ -23,7 +23,7 @@ from millpond.plan.declarations import declared_schema
 from millpond.plan.definition import meaning, plain_text, surroundings
 from millpond.plan.hidden_tables import looked_up_table
 from millpond.plan.history import add_history, with_history
-from millpond.plan.keys import MessageKey, hold_written_key, key_of_query, message_key, with_identity
+from millpond.plan.keys import MessageKey, hold_written_key, key_of_query, message_key, with_hidden_key, with_identity
 from millpond.plan.model import BATCH, StepKind, TableKind, TablePlan
 from millpond.plan.option_owners import TABLE_OPTIONS, read_entries
 from millpond.plan.outputs import name_outputs
@@ -213,11 +213,13 @@ def _kept_by_flow(
     statement: CreateTable, bound: BoundQuery, schema: Schema, clauses: Clauses, context: Context, null_keys: bool
 ) -> None:
     """AS SELECT over a stream: an aggregate, or all rows."""
-    plan = _plan(statement, TableKind.AGGREGATE, schema, clauses, context, null_keys)
-    plan = _as_meant(plan, statement, bound, context)
     top = bound.top
     grouped = top is not None and (top.grouped or top.node.args.get("distinct") is not None)
-    aggregate = plan_aggregate(bound, top, plan.name, clauses.statement.get("state.ttl"))
+    aggregate = plan_aggregate(bound, top, statement.name.text, clauses.statement.get("state.ttl"))
+    if aggregate is not None and aggregate.sets:
+        schema, null_keys = with_hidden_key(schema), False
+    plan = _plan(statement, TableKind.AGGREGATE, schema, clauses, context, null_keys)
+    plan = _as_meant(plan, statement, bound, context)
     context.tables[statement.name.key] = plan
     context.planned.append(
         Planned(

@@ -119,7 +119,7 @@ def without_calls(expression: exp.Expr, calls: list[exp.Expr]) -> exp.Expr:
 
 def _parts(select: exp.Select) -> Grouping:
     clause = select.args.get("group")
-    keys, sets = _keys(clause) if clause is not None else ([], None)
+    keys, sets = keys_of(clause) if clause is not None else ([], None)
     if any(not isinstance(key, exp.Expression) or key.find(exp.Query, exp.Window) for key in keys):
         raise NotCompilable("a subquery or window function in GROUP BY")
     calls: list[exp.Expr] = []
@@ -132,7 +132,7 @@ def _parts(select: exp.Select) -> Grouping:
     return Grouping(tuple(keys), sets, tuple(calls), outputs, condition, ordered)
 
 
-def _keys(clause: exp.Expr) -> tuple[list[exp.Expr], tuple[tuple[int, ...], ...] | None]:
+def keys_of(clause: exp.Expr) -> tuple[list[exp.Expr], tuple[tuple[int, ...], ...] | None]:
     """Return the keys of GROUP BY and its grouping sets; None without any."""
     trailing = [part for name in ("rollup", "cube") for part in clause.args.get(name) or ()]
     known = {"expressions", "rollup", "cube"}

@@ -1,4 +1,4 @@
-"""Check: an event of a stream belongs to one group, and no group depends on others."""
+"""Check: groups of a stream do not depend on each other, and grouping sets have a form that is supported."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from millpond.errors import Problem
+from millpond.plan.bound import BoundSelect
 from millpond.plan.checks.subject import Subject
 from millpond.plan.checks.table_changes import CHANGES
 from millpond.plan.context import Planned
+from millpond.plan.grouping_sets import grouping_sets, has_sets
 from millpond.plan.model import BATCH
 
 
@@ -22,14 +24,8 @@ def check(subject: Subject) -> Iterator[Problem]:
                 message = "PIVOT is not supported over a stream, because its columns are aggregates of all events."
                 hint = "Store the groups in a table, and use PIVOT in a view over it."
                 yield subject.problem("MP220", message, subject.at(pivot, planned.statement.place), hint)
-        group = select.node.args.get("group")
-        sets = group.find(exp.Rollup, exp.Cube, exp.GroupingSets) if group is not None else None
-        if sets is not None:
-            word = {exp.Rollup: "ROLLUP", exp.Cube: "CUBE"}.get(type(sets), "GROUPING SETS")
-            message = f"{word} is not supported over a stream, because one event would be in several groups."
-            hint = f"Store the finest groups in a table, and use {word} in a view over it."
-            yield subject.problem("MP220", message, subject.at(sets, planned.statement.place), hint)
-        elif select.grouped and select.node.args.get("distinct") is not None:
+        yield from _sets(subject, planned, select)
+        if select.grouped and select.node.args.get("distinct") is not None:
             message = "DISTINCT of groups is not supported over a stream, because a group changes with every batch."
             hint = "Store the groups in a table, and use DISTINCT in a view over it."
             yield subject.problem("MP220", message, planned.statement.place, hint)
@@ -39,6 +35,27 @@ def check(subject: Subject) -> Iterator[Problem]:
         for operation in planned.bound.query.find_all(exp.SetOperation):
             if any(table.name == BATCH for table in operation.find_all(exp.Table)):
                 yield from _set_operation(subject, planned, operation)
+
+
+def _sets(subject: Subject, planned: Planned, select: BoundSelect) -> Iterator[Problem]:
+    """Grouping sets over a stream: their form, and the groups that GROUPING refers to."""
+    has = has_sets(select.node)
+    found = grouping_sets(select.node) if has else None
+    if has and found is None:
+        message = "This form of GROUP BY is not supported over a stream."
+        hint = "Write GROUP BY ROLLUP (a, b), CUBE (a, b) or GROUPING SETS ((a, b), ()), with a window beside it."
+        yield subject.problem("MP220", message, planned.statement.place, hint)
+        return
+    clauses = [o.expr for o in select.outputs or ()]
+    clauses += [c.this for name in ("having", "qualify") if (c := select.node.args.get(name)) is not None]
+    for node in (n for clause in clauses for n in clause.find_all(exp.Grouping, exp.GroupingId)):
+        wrong = next((key for key in node.expressions if found is None or key not in found.keys), None)
+        if found is None or wrong is not None:
+            name = "GROUPING" if isinstance(node, exp.Grouping) else "GROUPING_ID"
+            message = f"{name} requires a group of ROLLUP, CUBE or GROUPING SETS."
+            yield subject.problem(
+                "MP220", message, subject.at(node, planned.statement.place), "Name one of its groups."
+            )
 
 
 def _set_operation(subject: Subject, planned: Planned, operation: exp.SetOperation) -> Iterator[Problem]:
