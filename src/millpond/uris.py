@@ -45,6 +45,9 @@ def parse_uri(text: str, place: Place | None = None) -> Uri:
     if scheme.lower() == "file":
         # file://./in.csv and file:///abs.csv: the whole of it is a path, there is no host.
         return Uri("file", "", unquote(authority + slash + path), _params(query), text=text)
+    if scheme.lower() == "sql":
+        # sql://driver:rest, where the rest is SQLAlchemy's, with a login of its own.
+        return Uri("sql", "", unquote(authority + slash + path), _params(query), text=text)
     login, at, hosts = authority.rpartition("@")
     if not at and "@" in path + query and _may_be_login(authority.partition("#")[0]):
         message = f"'{redact(text)}' cannot be parsed: its login contains a '/', '?' or '#'."

@@ -56,6 +56,12 @@ def test_a_zero_date_is_null(mysql: Database, run: App) -> None:
     assert app.query("SELECT at FROM z WHERE id = 2").rows()[0]["at"] == dt.datetime(2024, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 
 
+def test_rows_of_which_no_column_is_needed_are_counted(mysql: Database, run: App) -> None:
+    mysql.execute(*USERS)
+    app = run(f"CREATE TABLE t AS SELECT 7 AS seven FROM {mysql.uri}?table=users;", once=True)
+    assert rows(app, "SELECT * FROM t") == [(7,), (7,)]
+
+
 def test_a_poll_finds_inserts_updates_and_deletes(mysql: Database, run: App) -> None:
     mysql.execute(*USERS)
     app = run(f"CREATE TABLE users AS SELECT * FROM {mysql.uri}?table=users WITH ('poll.interval' = '50ms');")

@@ -87,6 +87,29 @@ def test_many_columns(postgresql: Database, run: App) -> None:
     assert rows(app, "SELECT * FROM wide") == [(True, None)]
 
 
+def test_conditions_on_types_that_are_texts_only_here(postgresql: Database, run: App) -> None:
+    postgresql.execute(
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE TABLE odd (id INT PRIMARY KEY, g UUID, m MOOD, j JSON, c CHAR(4))",
+        "INSERT INTO odd VALUES (1, '11111111-1111-1111-1111-111111111111', 'ok', '{}', 'ab')",
+    )
+    for condition, found in (
+        ("g = 'none'", []),
+        ("m IN ('other', 'none')", []),
+        ("j = '{}' AND m = 'ok' AND g = '11111111-1111-1111-1111-111111111111' AND c = 'ab  '", [(1,)]),
+    ):
+        app = run(f"CREATE TABLE t AS SELECT id FROM {postgresql.uri}?table=odd WHERE {condition};", once=True)
+        assert rows(app, "SELECT * FROM t") == found, condition
+
+
+def test_rows_of_which_no_column_is_needed_are_counted(postgresql: Database, run: App) -> None:
+    postgresql.execute(*USERS, "CREATE TABLE nothing ()")
+    app = run(f"CREATE TABLE t AS SELECT 7 AS seven FROM {postgresql.uri}?table=users;", once=True)
+    assert rows(app, "SELECT * FROM t") == [(7,), (7,)]
+    with pytest.raises(mp.MillpondError, match=r"MP508(.|\n)*'nothing'(.|\n)*has no columns"):
+        run(f"CREATE TABLE u AS SELECT * FROM {postgresql.uri}?table=nothing;", once=True)
+
+
 def test_a_poll_finds_inserts_updates_and_deletes(postgresql: Database, run: App) -> None:
     postgresql.execute(*USERS)
     app = run(f"CREATE TABLE users AS SELECT * FROM {postgresql.uri}?table=users WITH ('poll.interval' = '50ms');")

@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from tests.databases.servers import until
+from tests.databases.servers import Database, until
 
 import millpond as mp
 
@@ -149,3 +149,24 @@ def test_a_sink_upserts_deletes_appends_and_rejects(run: App, tmp_path: Path, dr
         (2, None),
         (3, 3.0),
     ]
+
+
+def test_a_server_with_a_login_is_read(postgresql: Database, run: App) -> None:
+    """The rest of the URI is that of SQLAlchemy, with its slashes."""
+    postgresql.execute(
+        "CREATE TABLE users (id INT PRIMARY KEY, name TEXT)", "INSERT INTO users VALUES (1, 'Ann'), (2, NULL)"
+    )
+    place = postgresql.uri.replace("postgresql:", "sql://postgresql+psycopg:")
+    query = '"SELECT id, name FROM users WHERE id < ?"'
+    app = run(
+        f"CREATE TABLE users AS SELECT * FROM {place}?table=users;",
+        f"CREATE TABLE seven AS SELECT 7 AS seven FROM {place}?query={query} WITH ('query.params' = '[2]');",
+        f'CREATE TABLE made AS SELECT id FROM {place}?query="SELECT 3 AS id" WITH ("driver" = "postgresql+psycopg");',
+        once=True,
+    )
+    assert app.query("SELECT * FROM users ORDER BY id").rows() == [{"id": 1, "name": "Ann"}, {"id": 2, "name": None}]
+    assert app.query("SELECT * FROM seven").rows() == [{"seven": 7}]
+    assert app.query("SELECT * FROM made").rows() == [{"id": 3}]
+    with pytest.raises(mp.MillpondError) as caught:
+        run(f"CREATE TABLE users AS SELECT * FROM {place.replace('hunter2', 'wrong1')}?table=users;", once=True)
+    assert "wrong1" not in str(caught.value)

@@ -72,10 +72,11 @@ def _quoted(text: str, at: int) -> int | None:
 @dataclass(frozen=True)
 class Dialect:
     """How a database writes statements. `quote` encloses names; `strings` are the operators by which it finds at least
-    the texts that Spark finds."""
+    the texts that Spark finds; `others` are columns that are texts only here, on which no condition is sent."""
 
     quote: str = '"'
     strings: tuple[str, ...] = ("=", "in")
+    others: frozenset[str] = frozenset()
 
     def name(self, text: str) -> str:
         return self.quote + text.replace(self.quote, self.quote * 2) + self.quote
@@ -84,8 +85,10 @@ class Dialect:
         """Whether the database finds at least the rows that Spark would."""
         if type_ is None or predicate.operator in ("is null", "is not null"):
             return predicate.operator in ("is null", "is not null")
-        return all(_fits(value, type_) for value in predicate.values) and (
-            not pa.types.is_string(type_) or predicate.operator in self.strings
+        return (
+            predicate.column not in self.others
+            and all(_fits(value, type_) for value in predicate.values)
+            and (not pa.types.is_string(type_) or predicate.operator in self.strings)
         )
 
 
@@ -123,7 +126,8 @@ class Selection:
         if self.columns is None:
             return self.spec.wanted.columns
         wanted = self.spec.wanted.columns
-        return tuple(c.name for c in self.columns if wanted is None or c.name in wanted)
+        # If no column is needed, the rows still count.
+        return tuple(c.name for c in self.columns if wanted is None or c.name in wanted) or self.columns.names[:1]
 
     def where(self, text: str, *values: Any) -> Selection:
         """With one more condition."""

@@ -43,11 +43,10 @@ COMPARED = (*WHOLE, *LARGE, "Decimal", "String", "Bool", "Date", "Date32")
 
 @dataclass(frozen=True)
 class ClickhouseDialect(Dialect):
-    """Names and conditions of ClickHouse; `others` are columns on which no condition is sent."""
+    """Names and conditions of ClickHouse."""
 
     quote: str = "`"
     strings: tuple[str, ...] = ("=", "in", "<>", "<", "<=", ">", ">=")
-    others: frozenset[str] = frozenset()
 
     def name(self, text: str) -> str:
         return quoted(text)
@@ -55,7 +54,7 @@ class ClickhouseDialect(Dialect):
     def accepts(self, predicate: Predicate, type_: pa.DataType | None) -> bool:
         dates = (value.year for value in predicate.values if isinstance(value, dt.date))
         is_common = all(1970 <= year < COMMON_UNTIL for year in dates)
-        return predicate.column not in self.others and is_common and super().accepts(predicate, type_)
+        return is_common and super().accepts(predicate, type_)
 
 
 DIALECT = ClickhouseDialect()
@@ -148,16 +147,15 @@ class ClickhouseSession(Session):
         return found[0][0] if found else None
 
     def read(self, selection: Selection, statement: Statement) -> Iterator[pa.RecordBatch]:
-        names = tuple(self._types) if selection.names is None else selection.names
+        names = selection.names or tuple(self._types)
         types = {name: self._types[name] for name in names}
         # Around the statement, because a name in its conditions would mean what is selected under that name. The same
         # holds in one list: no column has such a name.
         listed = [f"{t.selected(quoted(name))} AS __millpond_{n}" for n, (name, t) in enumerate(types.items())]
-        selected = ", ".join(listed) or "toUInt8(1)"
         rows_max = self._spec.values["fetch.size"]
         rows_max = min(rows_max, self._spec.values["batch.size"] or rows_max)
-        text = f"SELECT {selected} FROM ({literal_text(statement)})"
-        sent_types = [type_.sent for type_ in types.values()] or [pa.uint8()]
+        text = f"SELECT {', '.join(listed)} FROM ({literal_text(statement)})"
+        sent_types = [type_.sent for type_ in types.values()]
         self._is_reading = True
         with translated(self._address, self._spec.shown):
             for sent in self._connection.stream(text, sent_types, rows_max):

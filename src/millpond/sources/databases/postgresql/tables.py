@@ -6,6 +6,7 @@ Guarantee: a table equals what one transaction of the server sees, whatever is w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -83,7 +84,8 @@ class PostgresServer(Server):
         if twice is not None or not names:
             wrong = f"yields '{twice}' twice" if names else "has no columns"
             message = f"{self._what[0].upper()}{self._what[1:]} {wrong}."
-            raise SourceError("MP508", message, hint="Give each column of the query a name of its own, with AS.")
+            hint = "Give each column of the query a name of its own, with AS." if names else "Add a column to it."
+            raise SourceError("MP508", message, hint=hint)
         elements = self._elements([oid for _, oid, _ in found])
         return {name: type_of(oid, modifier, elements) for name, (_, oid, modifier) in zip(names, found, strict=True)}
 
@@ -127,7 +129,12 @@ class PostgresServer(Server):
         times = [name for name in names if self._types[name].is_time]
         beside = (self._odd(times),) if times else ()
         expressions = {name: text for name, text in selected.items() if text is not None}
-        return Selection(self._spec, DIALECT, self._schema, expressions, beside=beside)
+        return Selection(self._spec, self._dialect, self._schema, expressions, beside=beside)
+
+    @cached_property
+    def _dialect(self) -> Dialect:
+        others = (n for n, type_ in self._types.items() if pa.types.is_string(type_.arrow) and not type_.is_direct)
+        return replace(DIALECT, others=frozenset(others))
 
     def among(self, columns: Sequence[str], keys: Sequence[pa.Array]) -> list[Selection]:
         keys = self._possible(columns, keys)
