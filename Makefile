@@ -28,8 +28,8 @@ check: system $(READY)  ## Lint, format, types, layers and style: no Spark, unde
 	@echo "== layers";  $(BIN)/lint-imports
 	@echo "== imports and style"; $(BIN)/python -m pytest $(STYLE)
 
-bench: system $(READY)  ## Run the benchmarks and print their figures
-	@for file in start check tables flows sources apps features app_growth; do echo "== bench/$$file.py"; $(BIN)/python "bench/$$file.py"; done
+bench: system $(READY) databases  ## Run the benchmarks and print their figures
+	@for file in start check tables flows sources databases apps features app_growth; do echo "== bench/$$file.py"; $(BIN)/python "bench/$$file.py"; done
 
 chart: system $(READY)  ## Draw how tables grow, up to ten million rows, into docs/
 	@$(BIN)/python bench/tables.py --chart docs/growth.png

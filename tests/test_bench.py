@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from bench.feature_cases import CASES, HEAD
+from tests.databases.servers import INSTALL, PostgreSQL
 
 import millpond as mp
 
@@ -20,7 +21,9 @@ def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
-@pytest.mark.parametrize("name", ["start", "flows", "sources", "kafka_figures", "features", "apps", "app_growth"])
+@pytest.mark.parametrize(
+    "name", ["start", "flows", "sources", "databases", "kafka_figures", "features", "apps", "app_growth"]
+)
 def test_a_figure_that_does_not_exist_is_refused_before_anything_starts(name: str) -> None:
     done = run(name, "--only", "csvv")
     assert done.returncode == 2
@@ -57,4 +60,14 @@ def test_starts_are_measured() -> None:
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert set(figures) == {f"{name}_{what}" for name in ("once", "query", "check") for what in ("s", "cpu_s")}
+    assert all(value > 0 for value in figures.values())
+
+
+@pytest.mark.process
+@pytest.mark.skipif(bool(PostgreSQL.missing()), reason=INSTALL)
+def test_a_database_is_measured_on_a_thousand_rows() -> None:
+    done = run("databases", "--only", "postgresql", "--scale", "0.001", "--json")
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert {"pg_load_ratio", "pg_cdc_rows_s", "cdc_delay_ms", "lookup_rows_s", "pg_sink_rows_s"} <= set(figures)
     assert all(value > 0 for value in figures.values())
