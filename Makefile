@@ -29,7 +29,7 @@ check: system $(READY)  ## Lint, format, types, layers and style: no Spark, unde
 	@echo "== imports and style"; $(BIN)/python -m pytest $(STYLE)
 
 bench: system $(READY) databases  ## Run the benchmarks and print their figures
-	@for file in start check tables flows sources databases apps features app_growth; do echo "== bench/$$file.py"; $(BIN)/python "bench/$$file.py"; done
+	@for file in start check tables backends flows sources databases apps features app_growth; do echo "== bench/$$file.py"; $(BIN)/python "bench/$$file.py"; done
 
 chart: system $(READY)  ## Draw how tables grow, up to ten million rows, into docs/
 	@$(BIN)/python bench/tables.py --chart docs/growth.png
@@ -65,6 +65,7 @@ objects: $(READY)
 # Without the servers the tests of databases are skipped, loudly; everything else runs.
 databases: $(READY)
 	@scripts/system.sh databases || true
+	@scripts/system.sh mongodb || true
 
 $(READY): pyproject.toml constraints.txt scripts/system.sh
 	@scripts/system.sh

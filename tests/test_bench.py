@@ -22,7 +22,7 @@ def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["start", "flows", "sources", "databases", "kafka_figures", "features", "apps", "app_growth"]
+    "name", ["start", "flows", "sources", "databases", "kafka_figures", "features", "apps", "app_growth", "backends"]
 )
 def test_a_figure_that_does_not_exist_is_refused_before_anything_starts(name: str) -> None:
     done = run(name, "--only", "csvv")
@@ -52,6 +52,16 @@ def test_a_feature_is_measured_on_ten_rows() -> None:
     assert set(figures) == {f"join_left_10_{what}_arrow" for what in ("ms", "trigger_ms", "jobs")}
     assert figures["join_left_10_ms_arrow"] > 0
     assert figures["join_left_10_jobs_arrow"] == 0
+
+
+@pytest.mark.process
+def test_a_backend_is_measured_beside_its_plain_client() -> None:
+    done = run("backends", "--only", "memory,sqlite", "--rows", "2000", "--json")
+    assert done.returncode == 0, done.stderr
+    memory, sqlite = (json.loads(line) for line in done.stdout.splitlines())
+    own = {"load_rows_s", "upsert_1000_rows_s", "upsert_2000_rows_s", "lookup_keys_s", "get_ms", "scan_rows_s"}
+    assert set(memory) == {"backend", "rows", "commit_ms", *own}
+    assert set(sqlite) == {*memory, *(f"plain_{name}" for name in own)}
 
 
 @pytest.mark.process

@@ -67,6 +67,7 @@ BUILT_IN = (
     Registration("backend", "postgresql", "millpond.tables.postgresql", "PLUGIN"),
     Registration("backend", "mysql", "millpond.tables.mysql", "PLUGIN"),
     Registration("backend", "redis", "millpond.tables.redis", "PLUGIN"),
+    Registration("backend", "mongodb", "millpond.tables.mongodb", "PLUGIN"),
     Registration("backend", "delta", "millpond.tables.delta.backend", "PLUGIN"),
     Registration("server", "http", "millpond.serve.server", "AppServer"),
 )

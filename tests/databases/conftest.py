@@ -4,7 +4,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.databases.servers import INSTALL, ChDB, ClickHouse, Database, MariaDB, PostgreSQL, Redis, Server
+from tests.databases.servers import (
+    INSTALL,
+    ChDB,
+    ClickHouse,
+    Database,
+    FerretDB,
+    MariaDB,
+    PostgreSQL,
+    Redis,
+    Server,
+)
 
 import millpond as mp
 
@@ -68,6 +78,22 @@ def chdb_server() -> Iterator[Server]:
 @pytest.fixture
 def own_chdb() -> Iterator[Server]:
     yield from _served(ChDB)
+
+
+@pytest.fixture(scope="session")
+def mongodb_server() -> Iterator[Server]:
+    yield from _served(FerretDB)
+
+
+@pytest.fixture
+def mongodb(mongodb_server: Server) -> Database:
+    """An empty database of FerretDB."""
+    return mongodb_server.database()
+
+
+@pytest.fixture
+def own_mongodb() -> Iterator[Server]:
+    yield from _served(FerretDB)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ A server runs as an unprivileged user, on a free port, and is stopped by its pro
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import pwd
@@ -175,6 +176,8 @@ class Database:
         """`scheme://user:password@host:port/database`, to which a test adds what it reads."""
         from urllib.parse import quote
 
+        if self.server.name == "mongodb":
+            return f"mongodb://localhost:{self.server.port}/{self.name}"
         user = "" if self.server.name == "redis" else USER
         return f"{self.server.name}://{user}:{quote(PASSWORD, safe='')}@localhost:{self.server.port}/{self.name}"
 
@@ -426,6 +429,58 @@ class ChDB(Server):
         return connect(
             host="127.0.0.1", port=self.port, username=USER, password=PASSWORD, database=database or "default"
         )
+
+
+class FerretDB(Server):
+    """MongoDB's protocol over SQLite: without transactions, and slow with many documents. A database of it is made by
+    its first document."""
+
+    name = "mongodb"
+    programs = ("openssl",)
+
+    @classmethod
+    def program(cls) -> Path:
+        """Where scripts/system.sh puts what it builds."""
+        source = Path(__file__).with_name("ferretdb")
+        content = b"".join((source / name).read_bytes() for name in ("main.go", "go.mod", "go.sum"))
+        number = hashlib.sha256(content).hexdigest()[:16]
+        return Path(f"~/.cache/millpond/ferretdb/ferretdb-{number}").expanduser()
+
+    @classmethod
+    def missing(cls) -> list[str]:
+        return [*super().missing(), *([] if cls.program().exists() else ["FerretDB (scripts/system.sh mongodb)"])]
+
+    def create(self) -> None:
+        """Its own copy, which an unprivileged user may run."""
+        shutil.copy(self.program(), self.folder / "ferretdb")
+        (self.folder / "data").mkdir()
+        for path in (self.folder / "ferretdb", self.folder / "data"):
+            if self._user is not None:
+                os.chown(path, *self._user)
+
+    def command(self) -> list[str]:
+        return [str(self.folder / "ferretdb"), f"127.0.0.1:{self.port}", str(self.folder / "data")]
+
+    def is_up(self) -> bool:
+        import pymongo
+
+        client: Any = pymongo.MongoClient("127.0.0.1", self.port, serverSelectionTimeoutMS=200)
+        try:
+            client.admin.command("ping")
+        except pymongo.errors.PyMongoError:
+            return False
+        finally:
+            client.close()
+        return True
+
+    def connect(self, database: str) -> Any:
+        """The database, with the methods of a client of MongoDB."""
+        import pymongo
+
+        return pymongo.MongoClient("127.0.0.1", self.port)[database]
+
+    def database(self) -> Database:
+        return Database(self, f"t{next(NUMBERS)}")
 
 
 def until(condition: Callable[[], Any], what: Callable[[], object] = str, limit_s: float = 60.0) -> None:

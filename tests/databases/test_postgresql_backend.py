@@ -13,18 +13,11 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from tests.databases.servers import Database, Server, until
+from tests.databases.servers import Database, Server
 
 import millpond as mp
-from millpond.contracts.table import TableSpec
-from millpond.errors import SourceError
-from millpond.faults import REMOTE_POINTS
-from millpond.tables.postgresql import PostgresPart
-from millpond.tables.store import open_store
 from millpond.testing.documents import read_sections
-from millpond.testing.table_harness import ANN, EVENTS
-from millpond.testing.table_harness import USERS as HARNESS_USERS
-from millpond.testing.tables import TableContract
+from millpond.testing.remote_tables import RemoteTableContract
 
 App = Callable[..., mp.App]
 POOL = {"pool.size": 4, "pool.max.idle": 600_000_000}
@@ -36,16 +29,20 @@ def contract_database(postgresql_server: Server) -> Database:
     return postgresql_server.database()
 
 
-class TestPostgresql(TableContract):
+class TestPostgresql(RemoteTableContract):
     """PostgreSQL tables beside a state directory."""
 
     backend = "postgresql"
     stores_nul = False
+    lock_wait = "millpond.tables.postgresql.LOCK_S"
 
     @pytest.fixture(autouse=True)
     def _emptied(self, contract_database: Database) -> None:
         contract_database.execute("DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
-        self.options = {"url": contract_database.uri, **POOL}
+        self.database, self.options = contract_database, {"url": contract_database.uri, **POOL}
+
+    def outside(self, table: str) -> int:
+        return int(self.database.rows(f"SELECT count(*) FROM {table}")[0][0])
 
 
 USERS = "CREATE TABLE users (user_id STRING PRIMARY KEY, tier STRING NOT NULL DEFAULT 'BASIC', n BIGINT, INDEX (tier))"
@@ -130,87 +127,6 @@ def test_jdbc_chooses_the_backend_by_its_url(postgresql: Database, run: App, tmp
         assert connection.execute("SELECT * FROM b").fetchall() == [(2,)]
 
 
-def test_a_second_app_is_kept_out_and_the_next_one_takes_over(
-    postgresql: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = TableSpec("users", HARNESS_USERS, "postgresql", {"url": postgresql.uri, **POOL})
-    first = open_store(tmp_path / "first")
-    table = first.create(spec)
-    table.insert([ANN])
-    second = open_store(tmp_path / "second")
-    monkeypatch.setattr("millpond.tables.postgresql.LOCK_S", 0.0)
-    with pytest.raises(mp.MillpondError, match=r"MP801(.|\n)*in use"):
-        second.create(spec)
-    # A server may need a while to see that a connection is closed.
-    monkeypatch.setattr("millpond.tables.postgresql.LOCK_S", 60.0)
-    first.close()
-    taken = second.create(spec)
-    taken.upsert([{**ANN, "age": 1}])
-    second.close()
-    first = open_store(tmp_path / "first")
-    with pytest.raises(mp.MillpondError, match=r"MP801(.|\n)*taken over"):
-        first.create(spec)
-    first.close()
-
-
-@pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
-def test_a_connection_lost_at_the_commit_changes_once(
-    postgresql: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, applied: bool
-) -> None:
-    commit = PostgresPart.commit
-
-    def lose(part: PostgresPart) -> None:
-        if applied:
-            part._connection.execute("COMMIT")
-        part._connection.close()
-        monkeypatch.setattr(PostgresPart, "commit", commit)
-        raise SourceError("MP506", "lost")
-
-    store = open_store(tmp_path / "tables")
-    spec = TableSpec("users", HARNESS_USERS, "postgresql", {"url": postgresql.uri, **POOL})
-    store.create(spec)
-    local = store.create(TableSpec("local", EVENTS))
-    monkeypatch.setattr(PostgresPart, "commit", lose)
-    with store.begin() as tx:
-        tx.table("users").insert([ANN])
-        tx.table("local").insert([{"kind": "a", "n": 1}])
-    # The log keeps what the server lacks, also when it is truncated.
-    store.checkpoint()
-    assert len(local) == 1
-    assert len(postgresql.rows("SELECT * FROM users")) == applied
-    if applied:
-        store.close()
-        store = open_store(tmp_path / "tables")
-        store.create(spec)
-    assert store.table("users").get("u1") == ANN
-    assert len(postgresql.rows("SELECT * FROM users")) == 1
-    store.table("users").update("user_id = 'u1'", {"age": 2})
-    assert postgresql.rows("SELECT age FROM users") == [(2,)]
-    store.close()
-
-
-def test_a_server_that_is_away_stops_only_what_needs_it(own_postgresql: Server, run: App, tmp_path: Path) -> None:
-    database = own_postgresql.database()
-    write(tmp_path, {"user_id": "a", "n": 1})
-    (tmp_path / "other.jsonl").write_text('{"n": 1}\n')
-    app = run(
-        f"{USERS} {on(database)};",
-        STREAM,
-        "INSERT INTO users (user_id, n) SELECT user_id, n FROM s;",
-        "CREATE STREAM o (n BIGINT) FROM 'file:other.jsonl';",
-        "CREATE TABLE others (n BIGINT); INSERT INTO others SELECT * FROM o;",
-    )
-    until(lambda: database.rows("SELECT user_id FROM users") == [("a",)])
-    own_postgresql.stop()
-    write(tmp_path, {"user_id": "b", "n": 2})
-    until(lambda: "retrying" in {row["state"] for row in app.query("SHOW FLOWS").rows()})
-    with (tmp_path / "other.jsonl").open("a") as file:
-        file.write('{"n": 2}\n')
-    until(lambda: len(app.table("others")) == 2)
-    own_postgresql.start()
-    until(lambda: database.rows("SELECT user_id, n FROM users ORDER BY 1") == [("a", 1), ("b", 2)])
-
-
 def test_a_new_constraint_is_compared_with_the_rows_of_the_server(postgresql: Database, run: App) -> None:
     run(f"CREATE TABLE t (id INT PRIMARY KEY, n INT) {on(postgresql)};", "INSERT INTO t VALUES (1, -1);", once=True)
     with pytest.raises(mp.MillpondError, match="MP413"):
@@ -231,47 +147,6 @@ def test_a_table_moves_with_its_rows(postgresql: Database, run: App, tmp_path: P
         run(*moved, once=True, accept=True)
         assert postgresql.rows("SELECT user_id, n FROM users ORDER BY 1") == [("a", 2), ("b", 3)]
         assert postgresql.rows("SELECT user_id, n FROM sums ORDER BY 1") == [("a", 3), ("b", 3)]
-
-
-WORKER = """
-import sys
-from pathlib import Path
-from millpond.contracts.table import TableSpec
-from millpond.tables.store import open_store
-from millpond.testing.table_harness import ANN, BO, EVENTS, USERS
-
-store = open_store(Path(sys.argv[1]))
-values = {"url": sys.argv[2], "pool.size": 4, "pool.max.idle": 600_000_000}
-store.create(TableSpec("users", USERS, "postgresql", values)).insert([ANN])
-store.create(TableSpec("events", EVENTS, "postgresql", values))
-store.create(TableSpec("here", EVENTS))
-with store.begin() as tx:
-    tx.table("users").upsert([BO])
-    tx.table("users").delete(keys=["u1"])
-    tx.table("events").insert([{"kind": "a", "n": 1}])
-    tx.table("here").insert([{"kind": "a", "n": 1}])
-"""
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("point", REMOTE_POINTS)
-def test_a_kill_in_a_commit_leaves_all_or_nothing(postgresql: Database, tmp_path: Path, point: str) -> None:
-    command = [sys.executable, "-c", WORKER, str(tmp_path / "tables"), postgresql.uri]
-    # The first commit passes each point once.
-    environment = {**os.environ, "MILLPOND_FAULT": f"{point}:2"}
-    killed = subprocess.run(command, env=environment, timeout=240, capture_output=True, check=False)
-    assert killed.returncode == 137, killed.stderr.decode()
-    decided = point != REMOTE_POINTS[0]
-    for _ in range(2):
-        store = open_store(tmp_path / "tables")
-        for name, schema in (("users", HARNESS_USERS), ("events", EVENTS)):
-            store.create(TableSpec(name, schema, "postgresql", {"url": postgresql.uri, **POOL}))
-        held = [row["user_id"] for row in store.table("users").to_arrow().to_pylist()]
-        counts = [len(store.table(name)) for name in ("users", "events", "here")]
-        store.close()
-        assert (held, counts) == ((["u2"], [1, 1, 1]) if decided else (["u1"], [1, 0, 0]))
-        assert postgresql.rows("SELECT user_id FROM users") == [(held[0],)]
-        assert len(postgresql.rows("SELECT * FROM events")) == decided
 
 
 @pytest.mark.process

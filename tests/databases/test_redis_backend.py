@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.databases.servers import Database, Server, until
+from tests.databases.servers import Database, Server
 
 import millpond as mp
-from millpond.contracts.table import TableSpec
-from millpond.errors import SourceError
-from millpond.faults import REMOTE_POINTS
-from millpond.tables.redis import RedisPart
-from millpond.tables.store import open_store
 from millpond.testing.documents import read_sections
-from millpond.testing.table_harness import ANN, EVENTS
-from millpond.testing.table_harness import USERS as HARNESS_USERS
-from millpond.testing.tables import TableContract
+from millpond.testing.remote_tables import RemoteTableContract
 
 App = Callable[..., mp.App]
 
 
-class TestRedis(TableContract):
+class TestRedis(RemoteTableContract):
     """Redis tables beside a state directory."""
 
     backend = "redis"
+    lock_wait = "millpond.tables.redis.LOCK_S"
 
     @pytest.fixture(autouse=True)
     def _server(self, redis: Database) -> None:
-        self.options = {"url": redis.uri}
+        self.database, self.options = redis, {"url": redis.uri}
+
+    def outside(self, table: str) -> int:
+        return len(self.database.connect().keys(f"{table}:*"))
 
 
 USERS = (
@@ -107,6 +101,32 @@ def test_ranges_are_found_by_a_sorted_set(redis: Database, run: App) -> None:
         assert sorted(users.values("user_id", condition)) == list(found), condition
 
 
+def test_a_commit_is_one_script_and_reads_do_not_block_the_server(own_redis: Server, run: App) -> None:
+    redis = own_redis.database()
+    app = run(
+        f"{USERS} {on(redis, range_index='n')};",
+        f"CREATE TABLE more (id BIGINT PRIMARY KEY, n BIGINT) {on(redis, prefix='more')};",
+        once=True,
+    )
+    client = redis.connect()
+    client.config_resetstat()
+    with app.transaction() as tx:
+        tx.table("users").insert([{"user_id": f"u{n}", "n": n} for n in range(20)])
+        tx.table("more").insert([{"id": n} for n in range(20)])
+    used = client.info("commandstats")
+    assert used["cmdstat_eval"]["calls"] == 1
+    client.config_resetstat()
+    assert sorted(app.table("users").values("n", "n BETWEEN 3 AND 5")) == [3, 4, 5]
+    used = client.info("commandstats")
+    assert not {"cmdstat_scan", "cmdstat_keys"} & set(used)
+    assert used["cmdstat_hgetall"]["calls"] == 3
+    client.config_resetstat()
+    assert app.table("users").to_arrow().num_rows == 20
+    used = client.info("commandstats")
+    assert "cmdstat_scan" in used
+    assert "cmdstat_keys" not in used
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -130,104 +150,6 @@ def test_a_server_that_evicts_rows_is_rejected(own_redis: Server, run: App) -> N
     with pytest.raises(mp.MillpondError, match=r"MP409(.|\n)*evicts rows"):
         run(f"{USERS} {on(database)};", once=True)
     run(f"{USERS} {on(database, ttl='1h')};", once=True)
-
-
-def test_a_second_app_is_kept_out_and_the_next_one_takes_over(
-    redis: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = TableSpec("users", HARNESS_USERS, "redis", {"url": redis.uri})
-    first = open_store(tmp_path / "first")
-    first.create(spec).insert([ANN])
-    second = open_store(tmp_path / "second")
-    monkeypatch.setattr("millpond.tables.redis.LOCK_S", 0.0)
-    with pytest.raises(mp.MillpondError, match=r"MP801(.|\n)*in use"):
-        second.create(spec)
-    # A server may need a while to see that a connection is closed.
-    monkeypatch.setattr("millpond.tables.redis.LOCK_S", 60.0)
-    first.close()
-    with pytest.raises(mp.MillpondError, match=r"MP409(.|\n)*column 'user_id' is string, not declared here"):
-        second.create(TableSpec("users", EVENTS, "redis", {"url": redis.uri}))
-    taken = second.create(spec)
-    assert taken.get("u1") == ANN
-    second.close()
-    first = open_store(tmp_path / "first")
-    with pytest.raises(mp.MillpondError, match=r"MP801(.|\n)*taken over"):
-        first.create(spec)
-    first.close()
-
-
-@pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
-def test_a_connection_lost_at_the_commit_changes_once(
-    redis: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, applied: bool
-) -> None:
-    commit = RedisPart.commit
-
-    def lose(part: RedisPart) -> None:
-        monkeypatch.setattr(RedisPart, "commit", commit)
-        if applied:
-            part.commit()
-        raise SourceError("MP506", "lost")
-
-    store = open_store(tmp_path / "tables")
-    users = store.create(TableSpec("users", HARNESS_USERS, "redis", {"url": redis.uri}))
-    monkeypatch.setattr(RedisPart, "commit", lose)
-    users.insert([ANN])
-    store.checkpoint()
-    assert len(redis.connect().keys("users:*")) == applied
-    assert users.get("u1") == ANN
-    users.update("user_id = 'u1'", {"age": 2})
-    assert redis.connect().hget("users:u1", "age") == "2"
-    store.close()
-
-
-def test_a_server_that_is_away_gets_the_rows_later(own_redis: Server, run: App, tmp_path: Path) -> None:
-    database = own_redis.database()
-    write(tmp_path, {"user_id": "a", "n": 1})
-    app = run(f"{USERS} {on(database)};", STREAM, "INSERT INTO users (user_id, n) SELECT user_id, n FROM s;")
-    until(lambda: database.connect().exists("app:users:a"))
-    own_redis.stop()
-    write(tmp_path, {"user_id": "b", "n": 2})
-    until(lambda: "retrying" in {row["state"] for row in app.query("SHOW FLOWS").rows()})
-    own_redis.start()
-    until(lambda: database.connect().hget("app:users:b", "n") == "2")
-    assert len(app.table("users")) == 2
-
-
-WORKER = """
-import sys
-from pathlib import Path
-from millpond.contracts.table import TableSpec
-from millpond.tables.store import open_store
-from millpond.testing.table_harness import ANN, BO, EVENTS, USERS
-
-store = open_store(Path(sys.argv[1]))
-store.create(TableSpec("users", USERS, "redis", {"url": sys.argv[2]})).insert([ANN])
-store.create(TableSpec("events", EVENTS, "redis", {"url": sys.argv[2]}))
-store.create(TableSpec("here", EVENTS))
-with store.begin() as tx:
-    tx.table("users").upsert([BO])
-    tx.table("users").delete(keys=["u1"])
-    tx.table("events").insert([{"kind": "a", "n": 1}])
-    tx.table("here").insert([{"kind": "a", "n": 1}])
-"""
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("point", REMOTE_POINTS)
-def test_a_kill_in_a_commit_leaves_all_or_nothing(redis: Database, tmp_path: Path, point: str) -> None:
-    command = [sys.executable, "-c", WORKER, str(tmp_path / "tables"), redis.uri]
-    environment = {**os.environ, "MILLPOND_FAULT": f"{point}:2"}
-    killed = subprocess.run(command, env=environment, timeout=240, capture_output=True, check=False)
-    assert killed.returncode == 137, killed.stderr.decode()
-    decided = point != REMOTE_POINTS[0]
-    for _ in range(2):
-        store = open_store(tmp_path / "tables")
-        for name, schema in (("users", HARNESS_USERS), ("events", EVENTS)):
-            store.create(TableSpec(name, schema, "redis", {"url": redis.uri}))
-        held = [row["user_id"] for row in store.table("users").to_arrow().to_pylist()]
-        counts = [len(store.table(name)) for name in ("users", "events", "here")]
-        store.close()
-        assert (held, counts) == ((["u2"], [1, 1, 1]) if decided else (["u1"], [1, 0, 0]))
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "backends.md"

@@ -246,7 +246,9 @@ class LiveTable(WritableTable):
 
     def _state(self) -> Base:
         try:
-            state: Base = self.rows.view(self._store.published[self.id])
+            rows: Any = self.rows
+            view = rows.look if self.capabilities.remote else rows.view
+            state: Base = view(self._store.published[self.id])
             return state
         except KeyError:
             raise self.dropped() from None

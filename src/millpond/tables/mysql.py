@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from millpond.contracts.remote_table import Mark, RowChange
 from millpond.contracts.table import BackendPlugin, Capabilities, Clock, TableSpec
 from millpond.databases.mysql.connection import PORT, SCHEME, connect, translated
 from millpond.errors import ConstraintError, SourceError
-from millpond.options import TEXT, Option
+from millpond.options import DURATION, TEXT, Option
 from millpond.schema import type_name
 from millpond.tables.pushdown import SqlRules, pushed
+from millpond.tables.remote.replicas import Replicas
 from millpond.tables.remote.rows import RemoteRows
 from millpond.tables.remote.sql_table import COMMITS, PLACE, SqlTable, held_in, wrong_url
 from millpond.tables.remote.values import arrow_of, row_keys, texts_of
@@ -64,6 +66,7 @@ class MysqlTable(SqlTable):
 
     def __init__(self, spec: TableSpec, owner: str) -> None:
         super().__init__(spec, owner, SCHEME, PORT, RULES.quoted)
+        self._read_by: tuple[MysqlReplica, ...] = ()
 
     # Connections
 
@@ -246,6 +249,17 @@ class MysqlTable(SqlTable):
     def _arrow(self, rows: list[tuple[Any, ...]]) -> pa.Table:
         return self._of_rows(rows, received)
 
+    def replicas(self, behind_s: Callable[[int], float]) -> Replicas:
+        """The servers of 'read.url', for reads outside of transactions."""
+        urls = [url.strip() for url in self._spec.values["read.url"].split(",")]
+        self._read_by = tuple(MysqlReplica(self._spec, self._owner, url, behind_s) for url in urls)
+        return Replicas(self, self._read_by)
+
+    def close(self) -> None:
+        super().close()
+        for replica in self._read_by:
+            replica.close()
+
     # Writing
 
     def begin(self) -> MysqlPart:
@@ -284,6 +298,31 @@ class MysqlTable(SqlTable):
         places = ", ".join([place] * rows.num_rows)
         values = [value for row in zip(*columns, strict=True) for value in row]
         run(connection, f"INSERT INTO {self._table} ({listed}) VALUES {places} ON DUPLICATE KEY UPDATE {sets}", values)
+
+
+class MysqlReplica(MysqlTable):
+    """The same table on a replica, which is only read."""
+
+    def __init__(self, spec: TableSpec, owner: str, url: str, behind_s: Callable[[int], float]) -> None:
+        super().__init__(replace(spec, values={**spec.values, "url": url}), owner)
+        self._behind_s, self._delay_s = behind_s, spec.values.get("read.max.delay", 0) / 1_000_000
+
+    def _read(self, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a statement. MP502 if the replica lacks commits that are too old; the mark is read together with
+        the rows."""
+        with self.translated():
+            connection, broken = self.connection(), True
+            try:
+                run(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+                held = held_in(run(connection, f"SELECT mark FROM {COMMITS} WHERE flow = %s", [self.flow]))
+                if held.owner != self._owner or self._behind_s(held.version) > self._delay_s:
+                    raise SourceError("MP502", f"{self.address.shown} is behind the server that it replicates.")
+                found = run(connection, text, values)
+                run(connection, "COMMIT")
+                broken = False
+                return found
+            finally:
+                self.release(connection, broken=broken)
 
 
 class MysqlPart:
@@ -403,6 +442,10 @@ def validate(spec: TableSpec) -> str | None:
     wrong = wrong_url(spec, SCHEME, "mysql://user:password@host:3306/database")
     if wrong is not None:
         return wrong
+    for url in (spec.values.get("read.url") or "").split(","):
+        other = wrong_url(replace(spec, values={"url": url.strip()}), SCHEME, "mysql://host/database") if url else None
+        if other is not None:
+            return other.replace("'url'", "'read.url'")
     wide = [c.name for c in spec.schema if c.type is not None and pa.types.is_decimal(c.type) and c.type.scale > 30]
     return f"MySQL cannot store column '{wide[0]}': it has at most 30 digits after the point." if wide else None
 
@@ -419,6 +462,8 @@ PLUGIN = BackendPlugin(
     name=SCHEME,
     options=(
         Option("url", TEXT, None, "The database: mysql://user:password@host:3306/database.", secret=True),
+        Option("read.url", TEXT, None, "Replicas of the database, separated by commas, for reads.", secret=True),
+        Option("read.max.delay", DURATION, "1s", "How long a replica that is read may lack a commit."),
         *PLACE,
     ),
     capabilities=Capabilities(outside=True, remote=True),

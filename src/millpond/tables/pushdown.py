@@ -7,7 +7,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from sqlglot import exp
@@ -46,14 +46,59 @@ class Pushed:
     values: tuple[Any, ...]
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """A column compared with a value of its kind."""
+
+    column: str
+    word: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class IsNull:
+    """A column that is NULL."""
+
+    column: str
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Several conditions, joined by AND or OR."""
+
+    word: str
+    parts: tuple[Part, ...]
+
+
+Part: TypeAlias = Comparison | IsNull | Joined
+
+
+def pushed_part(condition: exp.Expression, schema: Schema, parameters: Sequence[Any]) -> Part | None:
+    """The conjuncts that a server evaluates like Spark, or None if there are none."""
+    translator = _Translator(schema, placeholders(condition), parameters)
+    parts = [translator.condition(part) for part in all_of(condition)]
+    known = tuple(part for part in parts if part is not None)
+    return Joined("AND", known) if known else None
+
+
 def pushed(
     condition: exp.Expression, schema: Schema, parameters: Sequence[Any], rules: SqlRules | None = None
 ) -> Pushed | None:
-    """The conjuncts that the database evaluates like Spark, or None if there are none."""
-    translator = _Translator(schema, placeholders(condition), parameters, rules or SQLITE)
-    parts = [translator.condition(part) for part in all_of(condition)]
-    known = [part for part in parts if part is not None]
-    return _joined("AND", known) if known else None
+    """The same in the SQL of a database."""
+    part = pushed_part(condition, schema, parameters)
+    return None if part is None else _in_sql(part, rules or SQLITE)
+
+
+def _in_sql(part: Part, rules: SqlRules) -> Pushed:
+    if isinstance(part, IsNull):
+        return Pushed(f"{rules.quoted(part.column)} IS NULL", ())
+    if isinstance(part, Joined):
+        parts = [_in_sql(each, rules) for each in part.parts]
+        sql = f" {part.word} ".join(f"({each.sql})" for each in parts)
+        return Pushed(sql, tuple(value for each in parts for value in each.values))
+    # Equal texts are equal bytes under every deterministic collation, and an index serves them.
+    how = rules.by_bytes if isinstance(part.value, str) and part.word not in ("=", "<>") else ""
+    return Pushed(f"{rules.quoted(part.column)}{how} {part.word} {rules.mark}", (part.value,))
 
 
 @dataclass(frozen=True)
@@ -70,10 +115,10 @@ def ranges(
     condition: exp.Expression, schema: Schema, parameters: Sequence[Any], columns: Sequence[str]
 ) -> Iterator[Range]:
     """The ranges of some columns that a condition has as a whole, for a server with ordered values."""
-    translator = _Translator(schema, placeholders(condition), parameters, SQLITE)
+    translator = _Translator(schema, placeholders(condition), parameters)
     for part in all_of(condition):
         node: Any = part.unnest()
-        if isinstance(node, exp.Between) and set(node.args) <= {"this", "low", "high"}:
+        if isinstance(node, exp.Between) and not node.args.get("symmetric"):
             bounds = [(node.this, ">=", node.args["low"]), (node.this, "<=", node.args["high"])]
         elif type(node) in _COMPARED and not isinstance(node, exp.NEQ):
             bounds = [(node.this, _COMPARED[type(node)], node.expression)]
@@ -86,49 +131,37 @@ def ranges(
             yield Range(known[0].column, known[0].type, low, next((e.high for e in known if e.high is not None), None))
 
 
-def _joined(word: str, parts: Sequence[Pushed]) -> Pushed:
-    sql = f" {word} ".join(f"({part.sql})" for part in parts)
-    return Pushed(sql, tuple(value for part in parts for value in part.values))
-
-
 @dataclass(frozen=True)
 class _Translator:
     schema: Schema
     places: dict[int, int]
     parameters: Sequence[Any]
-    rules: SqlRules
 
-    def condition(self, node: Any) -> Pushed | None:
+    def condition(self, node: Any) -> Part | None:
         node = node.unnest()
         if isinstance(node, exp.And | exp.Or):
-            parts = [self.condition(node.this), self.condition(node.expression)]
-            known = [part for part in parts if part is not None]
-            return _joined("AND" if isinstance(node, exp.And) else "OR", known) if len(known) == 2 else None
+            word = "AND" if isinstance(node, exp.And) else "OR"
+            return _all(word, [self.condition(node.this), self.condition(node.expression)])
         if type(node) in _COMPARED:
             return self._comparison(node.this, _COMPARED[type(node)], node.expression)
-        if isinstance(node, exp.Between) and set(node.args) <= {"this", "low", "high"}:
+        if isinstance(node, exp.Between) and not node.args.get("symmetric"):
             low = self._comparison(node.this, ">=", node.args["low"])
-            high = self._comparison(node.this, "<=", node.args["high"])
-            return _joined("AND", [low, high]) if low and high else None
+            return _all("AND", [low, self._comparison(node.this, "<=", node.args["high"])])
         if isinstance(node, exp.In) and node.expressions and not node.args.get("query"):
-            parts = [self._comparison(node.this, "=", item) for item in node.expressions]
-            known = [part for part in parts if part is not None]
-            return _joined("OR", known) if len(known) == len(parts) else None
+            return _all("OR", [self._comparison(node.this, "=", item) for item in node.expressions])
         if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
             name = self._column(node.this)
-            return Pushed(f"{self.rules.quoted(name)} IS NULL", ()) if name else None
+            return IsNull(name) if name else None
         return None
 
-    def _comparison(self, left: Any, word: str, right: Any) -> Pushed | None:
+    def _comparison(self, left: Any, word: str, right: Any) -> Part | None:
         if not self._column(left):
             left, word, right = right, _MIRRORED.get(word, word), left
         name = self._column(left)
         value = self._value(right)
         if not name or value is None or not _same_kind(self.schema[name].type, value):
             return None
-        # Equal texts are equal bytes under every deterministic collation, and an index serves them.
-        how = self.rules.by_bytes if isinstance(value, str) and word not in ("=", "<>") else ""
-        return Pushed(f"{self.rules.quoted(name)}{how} {word} {self.rules.mark}", (value,))
+        return Comparison(name, word, value)
 
     def bound(self, left: Any, word: str, right: Any) -> Range | None:
         """The range of a comparison of a column with a value of its kind."""
@@ -184,6 +217,11 @@ class _Translator:
         if node.is_string:
             return node.this
         return int(node.this) if node.this.isdecimal() else None
+
+
+def _all(word: str, parts: Sequence[Part | None]) -> Part | None:
+    known = tuple(part for part in parts if part is not None)
+    return Joined(word, known) if len(known) == len(parts) else None
 
 
 def _same_kind(type_: pa.DataType, value: Any) -> bool:

@@ -315,7 +315,7 @@ class TableStore:
             raise TableError("MP409", f"Table '{name}' already exists.", hint="Drop it first, or choose another name.")
         rows = table.to_arrow()
         # A table on a server is not its own copy.
-        places = ("table", "prefix", "path") if table.capabilities.remote else ()
+        places = ("table", "collection", "prefix", "path") if table.capabilities.remote else ()
         values = {option: value for option, value in table.spec.values.items() if option not in places}
         made = self.create(replace(table.spec, name=name, values=values))
         made.insert(rows)

@@ -64,6 +64,8 @@ class Harness:
     # Whether a number may be NaN or infinite, and how long a text may be as a key.
     stores_nan = True
     key_characters = 1000
+    # How many rows a test changes that changes many of them again and again: fewer for a server that is slow.
+    many = 1000
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:

@@ -227,9 +227,9 @@ class VersionContract(Harness):
         )
         old = None
         for turn in range(30):
-            numbers.upsert(pa.table({"k": pa.array(range(1000)), "v": pa.array([turn] * 1000)}))
+            numbers.upsert(pa.table({"k": pa.array(range(self.many)), "v": pa.array([turn] * self.many)}))
             old = numbers.snapshot() if turn == 3 else old
         assert old is not None
         assert set(old.values("v")) == {3}
         assert set(numbers.values("v")) == {29}
-        assert len(numbers) == 1000
+        assert len(numbers) == self.many

@@ -19,6 +19,7 @@ from millpond.tables.heap import Version, empty_version
 from millpond.tables.index import Ids, distinct
 from millpond.tables.keys import Keys, among, key_columns
 from millpond.tables.next_version import Addition, changed
+from millpond.tables.remote.replicas import Reads
 
 if TYPE_CHECKING:
     from millpond.tables.lookup import LookupRows
@@ -52,8 +53,10 @@ class RemoteReader:
     # Rows that a transaction adds are numbered from here.
     rows = ROWS_MAX
 
-    def __init__(self, table: RemoteRows | LookupRows, version: RemoteVersion) -> None:
+    def __init__(self, table: RemoteRows | LookupRows, version: RemoteVersion, replicas: Reads | None = None) -> None:
         self._table = table
+        # Whoever may see rows that are a little older.
+        self._replicas = replicas
         # Referred to as long as the reader exists, so that what it needs to undo is kept.
         self._version = version
         table.history.published(version)
@@ -63,6 +66,10 @@ class RemoteReader:
         self._is_complete = False
         # The keys that were asked for, so that a missing one is asked for only once.
         self._asked: list[Keys] = []
+
+    @property
+    def _reads(self) -> Reads:
+        return self._table.remote if self._replicas is None else self._replicas
 
     @property
     def number(self) -> int:
@@ -91,7 +98,7 @@ class RemoteReader:
 
     def ids(self) -> Ids:
         if not self._is_complete:
-            self._fetch(self._table.remote.scan)
+            self._fetch(lambda: self._reads.scan())
             self._is_complete = True
         if self.schema.key:
             return np.arange(self.extent)
@@ -139,8 +146,8 @@ class RemoteReader:
             self._hold(rows)
         if not len(keys):
             return
-        self._fetch(lambda: self._table.remote.lookup(self._stored.key, keys.columns))
-        if cache is not None:
+        self._fetch(lambda: self._reads.lookup(self._stored.key, keys.columns))
+        if cache is not None and self._replicas is None:
             ids = self._fetched.locate(Keys(keys.columns))
             cache.fill(self._version, self.whole(distinct(ids[ids >= 0])))
 
@@ -148,7 +155,7 @@ class RemoteReader:
         if not len(keys):
             return _NO_ROWS
         names = [self.schema.columns[p].name for p in columns]
-        ids = self._fetch(lambda: self._table.remote.lookup(names, keys.columns))
+        ids = self._fetch(lambda: self._reads.lookup(names, keys.columns))
         own = Keys(tuple(c.combine_chunks() for c in self.table(ids, columns).columns))
         return np.sort(ids[among(own, keys)])
 
@@ -159,7 +166,7 @@ class RemoteReader:
         if self._is_complete:
             return None
         self._table.settle()
-        found = self._table.remote.narrowed(condition, parameters)
+        found = self._reads.narrowed(condition, parameters)
         return None if found is None else self._fetch(lambda: found)
 
     def _fetch(self, get: Callable[[], pa.Table]) -> Ids:

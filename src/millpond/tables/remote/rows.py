@@ -28,6 +28,7 @@ from millpond.tables.memory import conflict
 from millpond.tables.remote.cache import RemoteCache
 from millpond.tables.remote.history import RemoteHistory
 from millpond.tables.remote.reader import RemoteReader, RemoteVersion, stored_schema
+from millpond.tables.remote.replicas import CommitTimes, Replicas
 
 OWNER_FILE = "owner"
 Connect = Callable[[TableSpec, str], RemoteTable]
@@ -63,6 +64,8 @@ class RemoteRows:
         self._pending: list[RowChange] = []
         self._settling = threading.Lock()
         self.cache: RemoteCache | None = None
+        self._times = CommitTimes()
+        self._replicas: Replicas | None = None
         if not self._is_known:
             self._open()
 
@@ -95,6 +98,10 @@ class RemoteRows:
             self._remote = None
             raise
         self._next_row = mark.next_row
+        self._times.start(mark.number)
+        if self.spec.values.get("read.url"):
+            replicated: Any = remote
+            self._replicas = replicated.replicas(self._times.behind_s)
         self._publish(RemoteVersion(mark.number, live))
 
     def _publish(self, version: RemoteVersion) -> None:
@@ -118,6 +125,10 @@ class RemoteRows:
 
     def view(self, version: RemoteVersion) -> RemoteReader:
         return RemoteReader(self, version)
+
+    def look(self, version: RemoteVersion) -> RemoteReader:
+        """What a reader outside of a transaction sees, who may be answered by a replica."""
+        return RemoteReader(self, version, self._replicas)
 
     def use(self, version: RemoteVersion, ids: Ids) -> None:
         """Nothing to do: no row is evicted here."""
@@ -202,6 +213,7 @@ class RemoteRows:
             self.cache.follow(version, prepared.undo)
         self._publish(version)
         self.commits += 1
+        self._times.add(version.number)
         return self._current
 
     def settle(self) -> None:
