@@ -39,7 +39,7 @@ SERVERS: dict[str, type[Server]] = {
 }
 BACKENDS = ("memory", "sqlite", *SERVERS)
 # FerretDB updates some hundred documents a second.
-ROWS_MAX = {"mongodb": 2_000}
+ROWS_MAX = {"mongodb": 1_000}
 POOL = {"pool.size": 4, "pool.max.idle": 600_000_000, "connect.timeout": 10_000_000, "ssl.mode": "prefer"}
 OPTIONS = {"postgresql": POOL, "mysql": POOL, "redis": {}, "mongodb": {}}
 

@@ -12,7 +12,7 @@ SAMPLE = 3
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("backend", ["postgresql", "mysql", "redis"])
+@pytest.mark.parametrize("backend", ["postgresql", "mysql", "redis", "mongodb"])
 def test_a_server_gives_the_same_rows(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, backend: str
 ) -> None:
