@@ -115,3 +115,12 @@ def test_quiet_shows_problems_only() -> None:
     view.report(WARNING)
     view.close(progress())
     assert out.getvalue() == f"{WARNING}\n"
+
+
+def test_a_structured_log_has_the_rows_of_each_batch() -> None:
+    out = io.StringIO()
+    view = LogView(out, io.StringIO())
+    first = progress(rows=4)
+    view.show(first)
+    view.show(replace(first, flows=(replace(first.flows[0], batches=first.flows[0].batches + 1, rows=5),)))
+    assert json.loads(out.getvalue().splitlines()[-1])["rows"] == 1

@@ -138,6 +138,41 @@ def test_what_is_not_there_is_404_and_a_wrong_method_405(browser: Browser) -> No
     assert browser.post("/api/apply", {}).status == 404
 
 
+def test_parameters_of_the_openapi_document_are_where_clients_send_them(browser: Browser) -> None:
+    paths = browser.get("/api").json["paths"]
+    for path, methods in paths.items():
+        for operation in methods.values():
+            declared = {p["name"]: (p["in"], p["required"]) for p in operation.get("parameters", ())}
+            in_path = {name for name, place in declared.items() if place == ("path", True)}
+            assert in_path == {part[1:-1] for part in path.split("/") if part.startswith("{")}, path
+    assert "type" not in paths["/health"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/api/plan?format=xml", "The parameter 'format' must be json | text."),
+        ("/api/stats?table=users", "There is no parameter 'table'."),
+        ("/api/changes/users?snapshot=maybe", "The parameter 'snapshot' must be true | false | 1 | 0."),
+        ("/api/changes/users?sinse=1", "There is no parameter 'sinse'."),
+    ],
+)
+def test_a_wrong_parameter_is_rejected(browser: Browser, path: str, message: str) -> None:
+    found = browser.get(path)
+    assert (found.status, found.json["problems"][0]["message"]) == (400, message)
+
+
+def test_a_wrong_method_is_reported_with_the_right_one(browser: Browser) -> None:
+    found = browser.get("/api/query")
+    assert (found.status, found.headers["allow"]) == (405, "POST")
+    assert found.json["problems"][0]["message"] == "GET is not allowed here."
+
+
+def test_a_wrong_number_of_parameters_is_an_error_of_the_request(browser: Browser) -> None:
+    found = browser.query("SELECT * FROM users WHERE user_id = ?")
+    assert (found.status, found.json["problems"][0]["code"]) == (400, "MP411")
+
+
 def test_the_openapi_document_lists_every_path(browser: Browser) -> None:
     found = browser.get("/api").json
     assert found["openapi"].startswith("3.")

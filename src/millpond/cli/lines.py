@@ -106,7 +106,8 @@ class LogView:
             level = "error" if flow.state == "failed" else "warning" if flow.error else "info"
             self._log(level, "flow", flow=flow.name, state=flow.state, code=code or None, message=message or None)
         if earlier is not None and earlier.batches != flow.batches:
-            figures = {"rows": flow.rows, "batch_ms": flow.batch_ms, "lag": flow.lag}
+            # The rows since the last line: several short batches may have ended between two lines.
+            figures = {"rows": flow.rows - earlier.rows, "batch_ms": flow.batch_ms, "lag": flow.lag}
             self._log("info", "batch", flow=flow.name, batch=flow.batches, **figures)
 
     def close(self, progress: AppProgress | None) -> None:

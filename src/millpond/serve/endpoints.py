@@ -27,6 +27,7 @@ BODY_BYTES_MAX = 4 * 1024 * 1024
 BODY_S = 30.0
 
 T = TypeVar("T")
+BOOLEANS = ("true", "false", "1", "0")
 JSON_TYPES = {"string": str, "integer": int, "boolean": bool, "array": list, "object": dict}
 
 
@@ -101,8 +102,22 @@ class Endpoint:
         if self.writes and not served.policy.write:
             hint = "Run the app with --http-write to allow changes over HTTP."
             raise RequestError(403, "Over HTTP this app is read-only.", hint=hint)
+        if self.method == "GET" and self.path.startswith("/api"):
+            _require_known(request, self.parameters)
         body = validated(await _json_body(request), self.body) if self.body is not None else {}
         return await self.handle(Call(served, request, body))
+
+
+def _require_known(request: Request, fields: tuple[Field, ...]) -> None:
+    """400 for a parameter of the query that does not exist, and for a value that it cannot have."""
+    known = {f.name: f for f in fields if f.name not in request.path_params and f.name != "Last-Event-ID"}
+    for name, value in request.query_params.items():
+        if name not in known:
+            hint = did_you_mean(name, known) or (f"There are: {', '.join(known)}." if known else "There are none.")
+            raise RequestError(400, f"There is no parameter '{name}'.", hint=hint)
+        choices = known[name].choices or (BOOLEANS if known[name].type == "boolean" else ())
+        if choices and value.lower() not in choices:
+            raise RequestError(400, f"The parameter '{name}' must be {' | '.join(choices)}.", hint=known[name].help)
 
 
 async def read_body(request: Request, bytes_max: int = BODY_BYTES_MAX) -> bytes:
@@ -197,7 +212,7 @@ _ERROR = {
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
-    content = {kind: {"schema": {"type": "string", "description": text}} for kind, text in endpoint.answers.items()}
+    content = {kind: {"schema": _answer(kind, text)} for kind, text in endpoint.answers.items()}
     refused = {"description": "An error.", "content": {"application/json": {"schema": _reference("Error")}}}
     found: dict[str, Any] = {
         "summary": endpoint.summary,
@@ -216,12 +231,18 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     return found
 
 
+def _answer(kind: str, text: str) -> dict[str, str]:
+    """The schema of an answer: any JSON value, or text."""
+    return {"description": text} if kind == "application/json" else {"type": "string", "description": text}
+
+
 def _reference(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 def _parameter(field: Field, path: str) -> dict[str, Any]:
-    place = "path" if f"{{{field.name}}}" in path else "header" if field.name == "Last-Event-ID" else "query"
+    is_in_path = f"{{{field.name}}}" in path.replace(":path", "")
+    place = "path" if is_in_path else "header" if field.name == "Last-Event-ID" else "query"
     return {"name": field.name, "in": place, "required": place == "path", "schema": _schema(field)}
 
 

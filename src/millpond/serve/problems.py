@@ -20,6 +20,7 @@ from millpond.redact import redact
 
 # The status of errors with these codes; that of others follows from their class.
 STATUS = {
+    "MP411": 400,
     "MP703": 503,
     "MP710": 503,
     "MP713": 409,

@@ -40,13 +40,17 @@ def application(served: Served) -> Starlette:
     made = Starlette(
         routes=routes,
         middleware=[Middleware(Guard, policy=served.policy)],
-        exception_handlers={404: _nothing_here, 405: _nothing_here},
+        exception_handlers={404: _nothing_here, 405: _other_method},
     )
     made.state.served = served
     return made
 
 
 async def _nothing_here(request: Request, error: Exception) -> Response:
-    raise RequestError(
-        getattr(error, "status_code", 404), "There is nothing here.", hint="GET /api lists what there is."
-    )
+    raise RequestError(404, "There is nothing here.", hint="GET /api lists what there is.")
+
+
+async def _other_method(request: Request, error: Exception) -> Response:
+    headers = getattr(error, "headers", None) or {}
+    hint = f"Use {headers['Allow']}." if "Allow" in headers else "GET /api lists what there is."
+    raise RequestError(405, f"{request.method} is not allowed here.", hint=hint, headers=headers)
