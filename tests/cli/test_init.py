@@ -35,3 +35,8 @@ def test_an_empty_folder_is_filled_and_anything_else_left_alone(
     (tmp_path / "file").write_text("mine")
     assert main(["init", "file/below"]) in (1, 2)
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_the_next_command_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", str(tmp_path / "my app")]) == 0
+    assert f"cd '{tmp_path / 'my app'}'" in capsys.readouterr().out

@@ -19,8 +19,9 @@ from tests.serve.answering import AnsweringApp, serving
 import millpond as mp
 from millpond.app.queries import Cancellation
 from millpond.cli.main import main
+from millpond.cli.shell import HELP
 from millpond.cli.shell_completion import NameCompleter
-from millpond.cli.shell_rows import Screen, fitted, lines_of
+from millpond.cli.shell_rows import Screen, fitted, lines_of, side_by_side
 from millpond.cli.shell_target import interruptible
 from millpond.engine.state_directory import IDENTITY
 from millpond.errors import RunError
@@ -264,3 +265,15 @@ def test_an_interrupt_cancels_what_runs_here_and_waits_for_its_end() -> None:
     with pytest.raises(KeyboardInterrupt):
         interruptible(work, cancelled.set)
     assert cancelled.is_set()
+
+
+def test_names_side_by_side_stay_apart_and_fit() -> None:
+    names = ["abs", "approx_count_distinct", "approx_percentile", "theta_intersection_agg", "trim", "zip_with"]
+    lines = list(side_by_side(names, 50))
+    assert [name for line in lines for name in line.split()] == names
+    assert max(map(len, lines)) <= 50
+    assert lines[0] == "abs                 approx_count_distinct"
+
+
+def test_the_help_fits_eighty_columns() -> None:
+    assert max(map(len, HELP.splitlines())) <= 80

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from importlib import resources
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def run(arguments: Arguments) -> int:
         message = f"{error.filename or folder} cannot be written: {error.strerror}."
         raise RunError("MP805", message, hint="Choose another folder.") from error
     print(f"Written to {folder}: {', '.join(FILES)}. Next:\n")
-    print(f"  cd {folder}\n  millpond run app.sql --once\n  millpond test tests.md")
+    print(f"  cd {shlex.quote(str(folder))}\n  millpond run app.sql --once\n  millpond test tests.md")
     return 0
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from millpond.cli.command import Arguments, Command, add_state, add_variables
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 NAMES_S = 2.0
 WATCH_DEFAULT = "2s"
 HELP = """\
-A statement ends with a semicolon and may have several lines. BEGIN; collects statements, COMMIT; runs them as one
-transaction, ROLLBACK; forgets them. Ctrl-C cancels a query or the current line, Ctrl-D leaves.
+A statement ends with a semicolon and may have several lines. BEGIN; collects
+statements, COMMIT; runs them as one transaction, ROLLBACK; forgets them.
+Ctrl-C cancels a query or the current line, Ctrl-D leaves.
 
 \\d [NAME]        tables, views and streams, or the columns of one
 \\dt              tables with state, rows and version
@@ -36,7 +38,7 @@ transaction, ROLLBACK; forgets them. Ctrl-C cancels a query or the current line,
 \\timing          switch the display of times on or off
 \\watch [2s]      run the last query again and again; Ctrl-C ends it
 \\x               switch between columns and one value per line
-\\o [FILE]        write rows to a file (.csv, .jsonl or text); without FILE, show them again
+\\o [FILE]        write rows to a file (.csv, .jsonl or text); alone, show them
 \\demo            bring the trading example into a playground
 \\? or \\h         this help
 \\q               leave"""
@@ -200,9 +202,11 @@ class Shell:
         return found
 
     def functions(self, text: str) -> None:
+        from millpond.cli.shell_rows import side_by_side
+
         names = [name for name in self.names().get("functions", []) if text.lower() in name.lower()]
-        for start in range(0, len(names), 5):
-            print("".join(f"{name:<16}" for name in names[start : start + 5]).rstrip())
+        for line in side_by_side(names, get_terminal_size().columns):
+            print(line)
         print(f"({counted(len(names), 'function')})", flush=True)
 
     def explain(self, sql: str) -> None:

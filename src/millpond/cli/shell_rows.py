@@ -6,7 +6,7 @@ import os
 import pydoc
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,8 @@ GAP = "  "
 COLUMN_WIDTH_MIN = 8
 # Rows shown on a terminal; a file gets all.
 ROWS_MAX = 10_000
+
+NAME_CELL = 20
 
 
 @dataclass(frozen=True)
@@ -122,3 +124,15 @@ def append(table: pa.Table, file: Path) -> None:
             out.writelines(f"{line}\n" for line in lines(table))
     except OSError as error:
         raise RunError("MP805", f"{file} cannot be written: {error.strerror}.", hint="Choose another file.") from error
+
+
+def side_by_side(names: Iterable[str], width: int) -> Iterator[str]:
+    """Names in columns that fit the width; a long name takes several cells."""
+    line = ""
+    for name in names:
+        if line and len(line) + len(name) > width:
+            yield line.rstrip()
+            line = ""
+        line += name.ljust(-(-(len(name) + 2) // NAME_CELL) * NAME_CELL)
+    if line:
+        yield line.rstrip()
