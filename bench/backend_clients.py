@@ -103,10 +103,11 @@ class PlainMysql(Plain):
     def upsert(self, rows: pa.Table) -> None:
         names = [f"`{name}`" for name in rows.column_names]
         sets = ", ".join(f"{name} = VALUES({name})" for name in names[1:])
-        text = f"INSERT INTO plain ({', '.join(names)}) VALUES (%s, %s, %s, %s, %s, %s, %s, LEFT(%s, 26))"
+        text = f"INSERT INTO plain ({', '.join(names)}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
+        given = [(*row[:-1], row[-1].removesuffix("+00:00")) for row in values(rows)]
         with self._connection.cursor() as cursor:
             cursor.execute("BEGIN")
-            cursor.executemany(f"{text} ON DUPLICATE KEY UPDATE {sets}", values(rows))
+            cursor.executemany(f"{text} ON DUPLICATE KEY UPDATE {sets}", given)
             cursor.execute("COMMIT")
 
     def lookup(self, keys: Sequence[str]) -> int:
