@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +19,7 @@ from tests.objects.servers import ACCESS, REGION, SECRET
 
 from millpond.contracts.table import TableSpec
 from millpond.tables.store import open_store
-from millpond.testing.table_harness import ANN, BO, USERS, refuses
+from millpond.testing.table_harness import ANN, BO, CY, USERS, refuses
 
 
 def options(bucket: Bucket) -> dict[str, str]:
@@ -73,6 +76,51 @@ def test_the_app_that_came_last_owns_the_table(bucket: Bucket, tmp_path: Path) -
     second.close()
     first.close()
     assert held(bucket) == [{**ANN, "age": 1}]
+
+
+STALE = """
+import json, sys
+from pathlib import Path
+from millpond.contracts.table import TableSpec
+from millpond.errors import MillpondError
+from millpond.tables.store import open_store
+from millpond.testing.table_harness import CY, USERS
+
+store = open_store(Path(sys.argv[1]))
+users = store.create(TableSpec("users", USERS, "delta", json.loads(sys.argv[2])))
+try:
+    for number in range(10**9):
+        users.upsert([{**CY, "age": number}])
+        print(number, flush=True)
+except MillpondError as error:
+    print(error, flush=True)
+"""
+
+
+@pytest.mark.process
+def test_a_stale_driver_that_comes_back_is_fenced(bucket: Bucket, tmp_path: Path) -> None:
+    """A driver stands still while another one continues with a copy of its disk; then it continues too."""
+    given = {**options(bucket), "merge.interval": 1}
+    command = [sys.executable, "-c", STALE, str(tmp_path / "stale"), json.dumps(given)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8") as stale:
+        assert stale.stdout is not None
+        try:
+            assert [stale.stdout.readline() for _ in range(20)][-1] == "19\n"
+            stale.send_signal(signal.SIGSTOP)
+            shutil.copytree(tmp_path / "stale", tmp_path / "new")
+            store = open_store(tmp_path / "new")
+            users = store.create(TableSpec("users", USERS, "delta", given))
+            assert users.count("age >= 19") == 1
+            users.upsert([{**CY, "age": -1}, BO])
+            merge(users)
+            stale.send_signal(signal.SIGCONT)
+            output = stale.communicate(timeout=240)[0]
+        finally:
+            stale.kill()
+    assert re.search(r"MP801(.|\n)*taken over", output), output
+    users.upsert([ANN])
+    store.close()
+    assert held(bucket) == sorted([ANN, BO, {**CY, "age": -1}], key=str)
 
 
 def test_a_wrong_secret_is_reported_as_such(bucket: Bucket, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.databases.servers import until
 import millpond as mp
 from millpond.contracts.table import Store, TableSpec
 from millpond.faults import DELTA_POINTS, REMOTE_POINTS
-from millpond.tables.delta.files import FILES_MAX
+from millpond.tables.delta.files import FILES_MAX, kept_hours
 from millpond.tables.delta.table import DeltaPart
 from millpond.tables.store import open_store
 from millpond.testing.table_harness import ANN, BO, CY, EVENTS, USERS, refuses
@@ -124,6 +124,33 @@ def test_changes_are_merged_while_it_runs(tmp_path: Path) -> None:
     store.close()
 
 
+def test_replaced_files_are_kept_in_whole_hours_and_never_shorter() -> None:
+    hour = 3_600_000_000
+    assert [kept_hours(span) for span in (1, hour // 2, hour, hour + 1, 7 * 24 * hour)] == [1, 1, 1, 2, 168]
+
+
+@pytest.fixture
+def hours_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the time of 'vacuum.after' were over at once."""
+    monkeypatch.setattr("millpond.tables.delta.files.kept_hours", lambda kept_us: 0)
+
+
+@pytest.mark.usefixtures("hours_later")
+def test_merges_that_replace_few_files_do_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millpond.tables.delta.files.VACUUM_VERSIONS", 6)
+    store = open_store(tmp_path / "tables")
+    users = store.create(TableSpec("users", USERS, "delta", {"path": str(tmp_path / "users")}))
+    users.insert([ANN])
+    before = users.snapshot()
+    for number in range(20):
+        users.upsert([{**ANN, "age": number}])
+        merge(store, "users")
+    assert len(list((tmp_path / "users").glob("*.parquet"))) < 8
+    assert (before.to_arrow().to_pylist(), held(tmp_path / "users")) == ([ANN], [{**ANN, "age": 19}])
+    store.close()
+
+
+@pytest.mark.usefixtures("hours_later")
 def test_many_small_files_become_few_and_old_ones_are_removed(tmp_path: Path) -> None:
     store = open_store(tmp_path / "tables")
     options = {"path": str(tmp_path / "users"), "vacuum.after": 1}

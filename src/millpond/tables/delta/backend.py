@@ -87,7 +87,12 @@ PLUGIN = BackendPlugin(
         Option("path", FILE, None, "The folder, or s3://bucket/folder; by default one in the storage.", defines=True),
         Option("merge.interval", SPAN, "10s", "How long a change may wait until it is merged into the Delta table."),
         Option("merge.rows", POSITIVE, "100000", "How many changed rows are merged at once without waiting."),
-        Option("vacuum.after", SPAN, "7d", "How long files are kept that the newest version does not need."),
+        Option(
+            "vacuum.after",
+            SPAN,
+            "7d",
+            "How long files are kept that the newest version does not need, in whole hours, rounded up.",
+        ),
         *S3_OPTIONS,
     ),
     capabilities=Capabilities(outside=True, remote=True, files=True),

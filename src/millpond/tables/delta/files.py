@@ -33,8 +33,11 @@ VERSION, ROW, OWNER, MADE = "millpond.version", "millpond.row", "millpond.owner"
 OP, DELETE, UPSERT = "millpond_op", "d", "u"
 # Rows that are pruned together: a lookup reads whole groups.
 GROUP_ROWS = 65_536
-# From this many files on they are compacted; a table of up to this many rows is sorted by key then.
-FILES_MAX, SORTED_ROWS_MAX = 16, 5_000_000
+# From this many small files on they are compacted; a table of up to this many rows is sorted by key then.
+FILES_MAX, SMALL_BYTES, SORTED_ROWS_MAX = 16, 25_000_000, 5_000_000
+# Each merge leaves the files that it has replaced: after this many versions, those that are old enough are removed.
+VACUUM_VERSIONS = 64
+HOUR_US = 3_600_000_000
 # delta-rs writes its messages for a terminal.
 COLOURS = re.compile(r"\x1b\[\d*m")
 TIMEOUT_US = 30_000_000
@@ -65,6 +68,7 @@ class DeltaFiles:
             }
         )
         self._table: deltalake.DeltaTable | None = None
+        self._vacuumed_version = 0
         self.snapshot: Any = None
 
     @property
@@ -215,29 +219,40 @@ class DeltaFiles:
             self._read_again()
 
     def tidy(self, kept_us: int) -> bool:
-        """Compact many files into few, and remove files that no version of the last time needs. Whether there was
+        """Compact many small files into few, and remove files that no version of the last time needs. Whether there was
         anything to do."""
         with self.translated():
-            files = self.table.get_add_actions(flatten=True)
-            if files.num_rows < FILES_MAX:
+            files = pa.table(self.table.get_add_actions(flatten=True))
+            small = pc.sum(pc.less(files["size_bytes"], SMALL_BYTES)).as_py() or 0
+            compacts = small >= FILES_MAX
+            if not compacts and self.table.version() - self._vacuumed_version < VACUUM_VERSIONS:
                 return False
             with _conflicts_ignored():
-                rows = pc.sum(pa.table(files)["num_records"]).as_py()
-                if rows is not None and rows <= SORTED_ROWS_MAX and all(map(self._is_sortable, self._schema.key)):
-                    self.table.optimize.z_order(list(self._schema.key), writer_properties=_properties())
-                else:
-                    self.table.optimize.compact(writer_properties=_properties())
-                reach("delta.compacted")
-                hours = kept_us // 3_600_000_000
+                if compacts:
+                    self._compact(pc.sum(files["num_records"]).as_py())
+                hours = kept_hours(kept_us)
                 self.table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False)
+            self._vacuumed_version = self.table.version()
             self._read_again()
             return True
+
+    def _compact(self, rows: int | None) -> None:
+        if rows is not None and rows <= SORTED_ROWS_MAX and all(map(self._is_sortable, self._schema.key)):
+            self.table.optimize.z_order(list(self._schema.key), writer_properties=_properties())
+        else:
+            self.table.optimize.compact(writer_properties=_properties())
+        reach("delta.compacted")
 
     def _is_sortable(self, name: str) -> bool:
         return not pa.types.is_nested(self._schema[name].type)
 
     def _empty(self) -> pa.Table:
         return pa.schema([pa.field(c.name, c.type) for c in self._schema]).empty_table()
+
+
+def kept_hours(kept_us: int) -> int:
+    """How long replaced files are kept: Delta counts in hours, and nothing is removed too early."""
+    return -(-kept_us // HOUR_US)
 
 
 @contextmanager
