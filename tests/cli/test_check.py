@@ -97,6 +97,13 @@ def test_explain_prints_one_json_object_for_programs(app: Path, capsys: Capture)
     assert "flows" in json.loads(capsys.readouterr().out)
 
 
+def test_explain_shows_where_statements_run_on_a_cluster(app: Path, capsys: Capture, tmp_path: Path) -> None:
+    assert main(["explain", "app.sql"]) == 0
+    assert "executors" not in capsys.readouterr().out
+    assert main(["explain", "app.sql", "--master", "spark://h:7077", "--storage", str(tmp_path)]) == 0
+    assert "runs on the driver; a batch of more than 200,000 rows on the executors" in capsys.readouterr().out
+
+
 def test_a_wrong_file_is_explained_by_its_mistakes(app: Path, capsys: Capture) -> None:
     app.write_text(FINE + "DELETE FROM usres;\n")
     assert main(["explain", "app.sql"]) == 2

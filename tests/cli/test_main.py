@@ -32,7 +32,7 @@ FLAGS = {
         "--debug",
     ),
     "check": ("FILE", "--set", "--json"),
-    "explain": ("FILE", "--state", "--set", "--json"),
+    "explain": ("FILE", "--state", "--master", "--storage", "--set", "--json"),
     "query": ("SQL", "--watch", "--state", "--app", "--set", "--format", "--decimal", "-o"),
     "shell": ("FILE", "--state", "--set"),
     "apply": ("FILE", "--state", "--set", "--accept", "--json"),

@@ -152,6 +152,19 @@ def test_a_path_without_tests_is_wrong_input(
     assert "MP310" in capsys.readouterr().err
 
 
+def test_a_misspelt_attribute_is_wrong_input_and_no_test_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    misspelt = APP.replace("csv query=", "csv qurey=", 1).replace("## ", "## Another: ", 1)
+    line = misspelt.splitlines().index('```csv qurey="SELECT k, n FROM sums"') + 1
+    assert run_tests(tmp_path, misspelt + APP) == 2
+    reported = capsys.readouterr().err
+    assert f"tests.md:{line}: a block of csv has no attribute 'qurey'." in reported
+    assert "Did you mean 'query'?" in reported
+    assert run_tests(tmp_path, APP.replace("```sql", "```sql nwo=2026-01-01T00:00:00Z")) == 2
+    assert "Did you mean 'now'?" in capsys.readouterr().err
+
+
 def test_only_runs_the_tests_of_which_the_heading_has_the_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from millpond.cli.command import Arguments, Command, add_file, add_json, add_var
 from millpond.cli.output import counted, print_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from millpond.app.added_statements import Added
     from millpond.plan.model import Plan
@@ -33,13 +33,15 @@ def run(arguments: Arguments) -> int:
     return 2 if plan.errors else 0
 
 
-def plan_of(arguments: Arguments, added: Sequence[Added] = ()) -> Plan:
+def plan_of(arguments: Arguments, added: Sequence[Added] = (), settings: Mapping[str, str] | None = None) -> Plan:
     """The plan of the file on the command line, including its problems, with statements that were added to it."""
     # Imported here, because `--help` and `version` should not have to load the parser.
     from millpond.app.planning import plan_file
 
     variables = dict(arguments.variables)
-    return plan_file(Path(arguments.file), variables=variables, settings={}, environment=os.environ, added=added)
+    return plan_file(
+        Path(arguments.file), variables=variables, settings=settings or {}, environment=os.environ, added=added
+    )
 
 
 def summary(plan: Plan) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -68,6 +69,17 @@ def add_state(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state", metavar="DIR", help="the state directory (.millpond/<file name> beside the SQL file)"
     )
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--master", metavar="URL", help="the Spark master (local[*])")
+    parser.add_argument("--storage", metavar="FOLDER", help="a folder that the executors of a cluster share")
+
+
+def cluster_settings(arguments: Arguments) -> dict[str, str]:
+    """The settings that `add_cluster` was given."""
+    given = {"master": arguments.master} if arguments.master else {}
+    return given | ({"storage": os.path.abspath(arguments.storage)} if arguments.storage else {})
 
 
 def add_app(parser: argparse.ArgumentParser) -> None:

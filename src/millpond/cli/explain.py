@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.cli.check import plan_of
-from millpond.cli.command import Arguments, Command, add_file, add_json, add_state, add_variables
+from millpond.cli.command import (
+    Arguments,
+    Command,
+    add_cluster,
+    add_file,
+    add_json,
+    add_state,
+    add_variables,
+    cluster_settings,
+)
 from millpond.cli.output import print_problems
 from millpond.cli.query import answer, find_state
 from millpond.errors import Severity, StateError
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     add_file(parser)
     add_state(parser)
+    add_cluster(parser)
     add_variables(parser)
     add_json(parser)
     parser.add_argument(
@@ -39,9 +49,10 @@ def run(arguments: Arguments) -> int:
     from millpond.plan.explain import explain_text
     from millpond.plan.explain_json import explain_json
 
-    plan = plan_of(arguments)
+    settings = cluster_settings(arguments)
+    plan = plan_of(arguments, settings=settings)
     if added := added_to(state_of(Path(arguments.file), arguments.state, plan.settings)):
-        plan = plan_of(arguments, added)
+        plan = plan_of(arguments, added, settings)
     if plan.errors:
         print_problems(plan.problems, json=arguments.json, file=sys.stdout if arguments.json else sys.stderr)
         return 2

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 from typing import TYPE_CHECKING
 
-from millpond.cli.command import Arguments, Command, add_file, add_json, add_state, add_variables
+from millpond.cli.command import (
+    Arguments,
+    Command,
+    add_cluster,
+    add_file,
+    add_json,
+    add_state,
+    add_variables,
+    cluster_settings,
+)
 from millpond.cli.output import print_errors
 from millpond.cli.running import Ended, Stopper, leave_at_once, watch
 from millpond.cli.views import View, open_view
@@ -21,8 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="process the available data, then exit")
     add_state(parser)
     add_variables(parser)
-    parser.add_argument("--master", metavar="URL", help="the Spark master (local[*])")
-    parser.add_argument("--storage", metavar="FOLDER", help="a folder that the executors of a cluster share")
+    add_cluster(parser)
     page = parser.add_mutually_exclusive_group()
     page.add_argument(
         "--http", metavar="HOST:PORT", help="where the page and the HTTP API listen (the first free port from 8080)"
@@ -81,8 +88,8 @@ def _open(arguments: Arguments, view: View) -> App:
     from millpond.app.app import App
 
     settings = {name: "true" for name in ("json", "debug") if getattr(arguments, name)}
-    settings |= {name: getattr(arguments, name) for name in ("master", "http", "pg") if getattr(arguments, name)}
-    settings |= {"storage": os.path.abspath(arguments.storage)} if arguments.storage else {}
+    settings |= {name: getattr(arguments, name) for name in ("http", "pg") if getattr(arguments, name)}
+    settings |= cluster_settings(arguments)
     settings |= {"http": "off"} if arguments.no_http else {}
     settings |= {"http.token": arguments.http_token} if arguments.http_token else {}
     settings |= {"http.write": "true"} if arguments.http_write else {}

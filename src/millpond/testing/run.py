@@ -9,9 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
-from millpond.errors import MillpondError, OptionError
-from millpond.testing.documents import Section, read_sections
+from millpond.errors import MillpondError, OptionError, did_you_mean
+from millpond.testing.documents import Block, Section, read_sections
 from millpond.testing.sql_files import Driver, Failure, failures
+
+# What a block with expected rows has, one of them, and the attributes of each language that means something in a test.
+EXPECTED = ("query", "sink", "stdout")
+ATTRIBUTES = {
+    "csv": ("title", *EXPECTED),
+    "sql": ("title", "file", "set", "now", "exit"),
+    "run": ("set", "now", "exit"),
+    "database": ("url", "file"),
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +48,7 @@ class Result:
 
 def sections_of(paths: Iterable[str | Path]) -> list[Section]:
     """The tests in files and in all `.md` files of folders; a section without an app is none. MP310 for a path that is
-    not there, or that has no test."""
+    not there, or that has no test, and for a block with an attribute that does not exist."""
     found: list[Section] = []
     for path in map(Path, paths):
         if not path.exists():
@@ -61,11 +70,24 @@ def _read(file: Path) -> tuple[Section, ...]:
 
 
 def _is_test(section: Section) -> bool:
-    """A section with an app and something that is expected of it."""
-    expects = any(
-        b.language == "says" or {"query", "sink", "stdout", "exit"} & b.attributes.keys() for b in section.blocks
-    )
-    return expects and any(block.language == "sql" for block in section.blocks)
+    """A section with an app and something that is expected of it. A misspelt attribute is an error: its block would
+    otherwise be text, and its test would be left out without a word."""
+    if not any(block.language == "sql" for block in section.blocks):
+        return False
+    expects = any(b.language == "says" or {*EXPECTED, "exit"} & b.attributes.keys() for b in section.blocks)
+    for block in section.blocks:
+        if expects or block.language == "csv":
+            _reject_unknown_attributes(block, section.file)
+    return expects
+
+
+def _reject_unknown_attributes(block: Block, file: Path) -> None:
+    known = ATTRIBUTES.get(block.language, tuple(block.attributes))
+    for name in block.attributes:
+        if name not in known:
+            message = f"{file}:{block.line}: a block of {block.language} has no attribute '{name}'."
+            hint = did_you_mean(name, known) or f"Its attributes are {', '.join(known)}."
+            raise OptionError("MP310", message, hint=hint)
 
 
 def run_tests(sections: Sequence[Section], driver: Driver) -> Iterator[Result]:
