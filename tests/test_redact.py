@@ -40,6 +40,7 @@ SECRET = "s3cr3t"
         f"https://h/x?key={SECRET}",
         f"https://h/x?rows=1&sig={SECRET}",
         f"https://h/x?{SECRET}",
+        f"https://h/x?key=&{SECRET}=&rows=1",
         f"WITH ('auth.header' = '{SECRET}')",
         f"WITH (auth.scheme = '{SECRET}', format = 'json')",
         f"WITH ('kafka.oauth.assertion' = '{SECRET}')",
@@ -99,6 +100,7 @@ TEMPLATES = (
 )
 
 
+@hypothesis.example(secret=f"&{SECRET}=", template=TEMPLATES[5])
 @hypothesis.given(secret=SECRETS, template=st.sampled_from(TEMPLATES))
 @hypothesis.settings(max_examples=150)
 def test_no_secret_is_in_what_check_and_explain_print(secret: str, template: str) -> None:

@@ -115,10 +115,16 @@ def _in_uri(text: str, found: re.Match[str], end: int) -> Iterator[Span]:
     if query < 0:
         return
     place = query + 1
+    secret_before = False
     for part in re.split(r"&(?=(?:[^\"]*\"[^\"]*\")*[^\"]*$)", text[place:end]):
         name, equals, _ = part.partition("=")
-        if not equals or name.lower() not in _public_parameters:
+        secret = not equals or name.lower() not in _public_parameters
+        if secret and secret_before:
+            # The & may be part of the secret before it, and then the name is too.
+            yield place - 1, place + len(part)
+        elif secret:
             yield place + (len(name) + 1 if equals else 0), place + len(part)
+        secret_before = secret
         place += len(part) + 1
 
 
