@@ -218,6 +218,11 @@ def test_retry_after_is_honoured(server: WebServer, once: Start, status: int) ->
     assert content(once(table(server))) == [(1, "a")]
 
 
+def test_a_retry_after_that_is_no_number_is_ignored(server: WebServer, once: Start) -> None:
+    server.answers["/rows"] = Says(b"", 429, {"Retry-After": "\xb2"})
+    assert failure(once, table(server)).code == "MP506"
+
+
 def test_a_server_that_hangs_is_given_up(server: WebServer, once: Start) -> None:
     over = threading.Event()
     server.answers["/rows"] = Says(b"[]", before=lambda: over.wait(60))
@@ -303,6 +308,14 @@ def test_a_proxy_that_is_away_is_reported_without_its_password(once: Start) -> N
     assert "s3cr3t" not in str(error)
 
 
+@pytest.mark.parametrize("proxy", ["socks5://ann:s3cr3t@h:1", "http://:bad:port", "not a proxy"])
+def test_a_proxy_that_is_not_an_address_is_an_error_of_configuration(once: Start, proxy: str) -> None:
+    sql = f"CREATE TABLE t AS SELECT * FROM 'http://api.example.invalid/r' WITH ('http.proxy' = '{proxy}');"
+    error = failure(once, sql)
+    assert (error.code, "HTTP proxy" in str(error)) == ("MP508", True)
+    assert "s3cr3t" not in str(error)
+
+
 def paged(server: WebServer) -> None:
     def answer(asked: Asked) -> Says:
         page = int(asked.path.partition("page=")[2] or 1)
@@ -335,6 +348,7 @@ def test_pages_are_bounded_and_never_read_in_a_circle(server: WebServer, once: S
     paged(server)
     error = failure(once, table(server, rows="rows", http_page="link", http_page_max="2"))
     assert "more than 2 pages" in str(error)
+    assert "empty" not in str(error)
     server.answers["/rows"] = rows(A, Link="</rows>; rel=next")
     assert "was read already" in str(failure(once, table(server, http_page="link")))
 

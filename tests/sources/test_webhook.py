@@ -173,7 +173,10 @@ def test_a_repeated_id_is_answered_and_not_taken_again_also_after_a_restart(star
     app, browser = start()
     assert browser.post("/hooks/clicks", b'{"n": 1}', idempotency_key="a").status == 200
     assert browser.post("/hooks/clicks", b'{"n": 3}', idempotency_key="c").status == 200
-    eventually(lambda: numbers(app) == [1, 2, 3])
+    # An empty header identifies nothing.
+    assert browser.post("/hooks/clicks", b'{"n": 4}', idempotency_key="").status == 200
+    assert browser.post("/hooks/clicks", b'{"n": 5}', idempotency_key="").status == 200
+    eventually(lambda: numbers(app) == [1, 2, 3, 4, 5])
 
 
 def test_when_too_many_rows_wait_503_is_answered_until_they_are_read(start: Start) -> None:

@@ -131,7 +131,7 @@ class Client:
         text = response.headers.get("Retry-After", "").strip()
         if response.status not in (429, 503) or not text:
             return None
-        if text.isdigit():
+        if text.isascii() and text.isdigit():
             return float(text)
         try:
             return max((parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds(), 0.0)
@@ -252,9 +252,9 @@ class Client:
             return self._error("MP501", message, "Check the address.")
         return self._error("MP502", message, "Check the address and the options.")
 
-    def refused_body(self, why: str, url: str, body: bytes, code: str = "MP502") -> SourceError:
-        """The error for a body that is not what was promised, with its beginning."""
-        shown = f" It begins with: {self.beginning(body)}" if body.strip() else " It is empty."
+    def refused_body(self, why: str, url: str, body: bytes | None, code: str = "MP502") -> SourceError:
+        """The error for a body that is not what was promised, with its beginning unless there is none to show."""
+        shown = "" if body is None else f" It begins with: {self.beginning(body)}" if body.strip() else " It is empty."
         hint = "The request is repeated later." if code == UNREACHABLE else "Check the address and the options."
         return self._error(code, f"The answer of '{self._shown(url)}' {why}.{shown}", hint)
 
@@ -315,11 +315,17 @@ def _pool(spec: SourceSpec, url: str) -> urllib3.PoolManager:
         given["ca_certs"] = str(spec.base / spec.values["http.ca"])
     if not proxy:
         return urllib3.PoolManager(**given)
-    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    if parts.username is not None:
-        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        given["proxy_headers"] = urllib3.make_headers(proxy_basic_auth=login)
-    return urllib3.ProxyManager(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", **given)
+    try:
+        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        if parts.username is not None:
+            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            given["proxy_headers"] = urllib3.make_headers(proxy_basic_auth=login)
+        return urllib3.ProxyManager(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", **given)
+    except (HTTPError, ValueError) as error:
+        # The address may contain a login and is not shown.
+        message = f"The proxy for '{spec.shown}' is not an address of an HTTP proxy."
+        hint = "Write http://host:port in 'http.proxy', or correct the proxy of the environment."
+        raise SourceError("MP508", message, hint=hint) from error
 
 
 def _reason(error: BaseException) -> str:

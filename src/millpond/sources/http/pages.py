@@ -131,9 +131,9 @@ class Pages:
     def _require_bounded(self, url: str, marks: list[tuple[str, str | None, str | None]]) -> None:
         most = self._spec.values["http.page.max"]
         if any(url == before for before, *_ in marks):
-            raise self._client.refused_body("names a page as the next that was read already", url, b"")
+            raise self._client.refused_body("names a page as the next that was read already", url, None)
         if len(marks) >= most:
-            raise self._client.refused_body(f"has more than {most:,} pages ('http.page.max')", self._client.url, b"")
+            raise self._client.refused_body(f"has more than {most:,} pages ('http.page.max')", self._client.url, None)
 
     def _page(self, answer: Answer, look: Look, digest: Any, number: int) -> str | None:
         """Store one page; returns the address of the next."""
@@ -225,7 +225,7 @@ class Pages:
                 return with_parameter(self._client.url, parameter, _spelled(following))
             if not isinstance(following, str):
                 why = f"has no address at 'http.page.next' = '{self._spec.values['http.page.next']}'"
-                raise self._client.refused_body(why, answer.url, b"")
+                raise self._client.refused_body(why, answer.url, None)
             return self._at(answer, following)
         if how == "number" and has_records:
             name, first = parameter or "page", self._first_number(parameter or "page")

@@ -97,7 +97,8 @@ def take(feeders: Sequence[WebhookFeeder], posted: Posted) -> Future[Reply]:
             authorize(feeder.spec.values, posted)
         values = feeders[0].spec.values
         lines = records_of(body_of(posted, values["max.bytes"]))
-        id_ = posted.headers.get(values["id.header"].lower()) if values["id.header"] else None
+        # An empty header identifies nothing.
+        id_ = (posted.headers.get(values["id.header"].lower()) or None) if values["id.header"] else None
         # All of them have room, or none takes anything: the sender will send it again.
         for feeder in feeders:
             feeder.require_room(len(lines))
