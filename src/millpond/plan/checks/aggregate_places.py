@@ -57,6 +57,11 @@ def _in_clauses(subject: Subject, select: BoundSelect) -> Iterator[Problem]:
             hint = "Write the condition in HAVING." if word == "WHERE" else "Compute it in a subquery or table first."
             name = function_name(_inner(call)).upper()
             yield subject.problem("MP220", f"The aggregate {name} is not allowed in {word}.", call, hint)
+        # Spark rejects these, and over a stream they would be evaluated for each batch on its own.
+        for window in (node for node in parts(expr) if isinstance(node, exp.Window)):
+            hint = "Write the condition in QUALIFY." if word == "WHERE" else "Compute it in a subquery or stream first."
+            message = f"{function_name(window.this).upper()} OVER is not allowed in {word}."
+            yield subject.problem("MP220", message, window, hint)
 
 
 def _is_of_query_around(call: exp.Expr, select: BoundSelect) -> bool:
