@@ -72,11 +72,12 @@ def as_json(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def _batch_ms(samples: Sequence[Sample], flow: str) -> Iterator[float | None]:
-    """The duration of the last batch at each sample; 0 if there was none since the previous sample."""
+    """The duration of the last batch at each sample; 0 if there was none since the previous sample, and in the first
+    one, where the last batch may be an old one."""
     before: int | None = None
     for sample in samples:
         batches = sample.batches.get(flow)
-        yield 0.0 if batches is not None and batches == before else sample.batch_ms.get(flow)
+        yield 0.0 if batches is not None and before in (None, batches) else sample.batch_ms.get(flow)
         before = batches
 
 

@@ -53,7 +53,7 @@ function remember(stats) {
     const kept = (history.flows[found.id] ||= { rows: [], batch_ms: [], lag: [] });
     const before = state.stats?.flows.find((f) => f.id === found.id);
     // A batch time is that of the last batch: without a new one there is none to show.
-    const now = { ...found, batch_ms: before && before.batches === found.batches ? 0 : found.batch_ms };
+    const now = { ...found, batch_ms: !before || before.batches === found.batches ? 0 : found.batch_ms };
     for (const name of ["rows", "batch_ms", "lag"]) {
       while (kept[name].length < history.at.length - 1) kept[name].push(null);
       kept[name].push(now[name]);
