@@ -77,22 +77,24 @@ def test_transactions_over_tables_and_databases_are_one_commit_each(mysql: Datab
 
 
 VALUES = (
-    "(1, -128, 255, -32768, 65535, -8388608, 16777215, -5, 4000000000, -9223372036854775808, 18446744073709551615, 1.1,"
-    " 0.1, -12345678901234567890.0123456789, -1.5, 0.00001, 99999999999999999999999999999999999999, 'é', 'é', 'é', 'é',"
+    "(1, POINT(3, 4), -128, 255, -32768, 65535, -8388608, 16777215, -5, 4000000000, -9223372036854775808,"
+    " 18446744073709551615, 1.1, 0.1, -12345678901234567890.0123456789, -1.5, 0.00001,"
+    " 99999999999999999999999999999999999999, 'é', 'é', 'é', 'é',"
     " 'x', x'00ff00', x'ff00', x'00ff', '2024-02-29', '2024-01-01 10:00:00.123456', '2024-01-01 10:00:00.12',"
     " '2024-01-01 10:00:00', '2024-01-01 10:00:00.123', '-25:00:01', '838:59:59.5', 'b', 'a,c', '{\"a\": 1}', 2024,"
     " b'101', '6ccd780c-baba-1026-9564-5b8c656024db', '2001:db8::ff00:42:8329', '1.2.3.4', POINT(1, 2))",
-    "(2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '', '', '',"
-    " '', '', '', '', '', '1000-01-01', '9999-12-31 23:59:59.999999', '1000-01-01 00:00:00', '1000-01-01',"
+    "(2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '', '',"
+    " '', '', '', '', '', '', '1000-01-01', '9999-12-31 23:59:59.999999', '1000-01-01 00:00:00', '1000-01-01',"
     " '1970-01-01 00:00:01', '00:00:00', '-00:00:00.5', 'a', '', NULL, 1901, b'1000000000', NULL, '::', '255.0.0.0',"
     " NULL)",
-    "(3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -0.5, -99999.99999, -1, 'x', 'x', 'x', 'x', 'x', 'x', 'x', 'x',"
+    "(3, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -0.5, -99999.99999, -1, 'x', 'x', 'x', 'x', 'x', 'x', 'x', 'x',"
     " '0000-00-00', '0000-00-00', '2024-00-10', '2024-02-29 23:59:59', '0000-00-00', '-838:59:59', '0:0:1', 'c',"
     " 'a,b,c', '[]', 2155, b'0', 'fcc0e0a1-1111-7abc-8def-000000000001', '::ffff:1.2.3.4', '0.0.0.0', NULL)",
 )
 EVERY = (
-    "CREATE TABLE {} (id INT PRIMARY KEY, t TINYINT, ut TINYINT UNSIGNED, s SMALLINT, us SMALLINT UNSIGNED,"
-    " m MEDIUMINT, um MEDIUMINT UNSIGNED, i INT, ui INT UNSIGNED, b BIGINT, ub BIGINT UNSIGNED, f FLOAT, d DOUBLE,"
+    "CREATE TABLE {} (id INT PRIMARY KEY, g0 POINT, t TINYINT, ut TINYINT UNSIGNED, s SMALLINT,"
+    " us SMALLINT UNSIGNED, m MEDIUMINT, um MEDIUMINT UNSIGNED, i INT, ui INT UNSIGNED, b BIGINT, ub BIGINT UNSIGNED,"
+    " f FLOAT, d DOUBLE,"
     " n DECIMAL(30, 10), n1 DECIMAL(2, 1), n2 DECIMAL(10, 5), n3 DECIMAL(38, 0), u8 VARCHAR(9),"
     " l1 VARCHAR(9) CHARACTER SET latin1,"
     " u16 CHAR(9) CHARACTER SET utf16, long_ VARCHAR(300), x TEXT, y VARBINARY(9), z BINARY(4), bl BLOB, day DATE,"

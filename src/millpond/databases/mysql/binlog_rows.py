@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from millpond.databases.mysql.binlog import COMPRESSED, DELETES, INSERTS, SECOND
 from millpond.databases.mysql.binlog_columns import (
     BLOB,
     CHARACTERS,
+    CHARACTERS_OF_MARIADB,
     DATETIME2,
     ENUM,
     GEOMETRY,
@@ -67,19 +68,22 @@ class TableMap:
     types: tuple[tuple[int, int], ...]
     extras: Mapping[int, bytes]
 
-    def columns(self, catalog: Sequence[CatalogColumn], charsets: Mapping[int, str]) -> list[BinlogColumn] | None:
+    def columns(
+        self, catalog: Sequence[CatalogColumn], charsets: Mapping[int, str], *, is_mariadb: bool
+    ) -> list[BinlogColumn] | None:
         """Its columns; None if the log has no names and the catalog has other columns."""
         names = self._names()
         if names is None and len(catalog) != len(self.types):
             return None
         known = {column.name: column for column in catalog}
-        signs, sets = iter(self._signs()), iter(self._charsets())
+        listed = CHARACTERS_OF_MARIADB if is_mariadb else CHARACTERS
+        signs, sets = iter(self._signs()), iter(self._charsets(listed))
         values = {ENUM: iter(self._values(ENUM_VALUES)), SET: iter(self._values(SET_VALUES))}
         found = []
         for n, (code, meta) in enumerate(self.types):
             now = known.get(names[n]) if names is not None else catalog[n]
             unsigned = next(signs, None) if code in NUMBERS else None
-            collation = next(sets, None) if code in CHARACTERS else None
+            collation = next(sets, None) if code in listed else None
             charset = charsets.get(collation, "utf8mb4") if collation is not None else now.charset if now else None
             given = next(values[code], None) if code in values else None
             found.append(
@@ -103,15 +107,15 @@ class TableMap:
         """Whether each column of numbers is unsigned."""
         return [bool(byte >> bit & 1) for byte in self.extras.get(SIGNS, b"") for bit in range(7, -1, -1)]
 
-    def _charsets(self) -> list[int]:
-        """The number of the collation of each column of characters."""
+    def _charsets(self, listed: Collection[int]) -> list[int]:
+        """The number of the collation of each column whose type is `listed`."""
         if CHARSETS in self.extras:
             return _numbers(self.extras[CHARSETS])
         if CHARSET not in self.extras:
             return []
         default, *others = _numbers(self.extras[CHARSET])
         given = dict(zip(others[::2], others[1::2], strict=True))
-        return [given.get(n, default) for n in range(sum(code in CHARACTERS for code, _ in self.types))]
+        return [given.get(n, default) for n in range(sum(code in listed for code, _ in self.types))]
 
     def _values(self, kind: int) -> list[tuple[str, ...]]:
         data, at, found = self.extras.get(kind, b""), 0, []

@@ -111,7 +111,7 @@ class MysqlChanges(ChangeSource):
         name = (described.database, described.table)
         if not self.tables_of(name):
             return number, None
-        columns = described.columns(self.log.columns(name), self._charsets)
+        columns = described.columns(self.log.columns(name), self._charsets, is_mariadb=self.log.is_mariadb)
         if columns is None:
             message = f"The columns of the table '{described.table}' have changed, and the log does not name them."
             hint = "With SET GLOBAL binlog_row_metadata = 'FULL' it does."
