@@ -78,6 +78,29 @@ def test_rows_are_csv_arrow_or_one_object_by_the_accept_header(browser: Browser)
     }
 
 
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("*/*", "application/x-ndjson"),
+        ("text/*", "text/csv"),
+        ("text/html, */*;q=0.1", "application/x-ndjson"),
+        ("application/json;q=0.5, TEXT/CSV;charset=utf-8", "text/csv"),
+        ("text/csv;q=0, application/json;q=odd", "application/json"),
+    ],
+)
+def test_the_preferred_format_of_the_accept_header_is_sent(browser: Browser, accept: str, kind: str) -> None:
+    found = browser.post("/api/query", {"sql": "SELECT 1 AS n"}, accept=accept)
+    assert found.headers["content-type"].partition(";")[0] == kind
+
+
+@pytest.mark.parametrize("accept", ["application/xml", "text/csv;q=0", "csv"])
+def test_a_format_that_does_not_exist_is_406_with_those_that_do(browser: Browser, accept: str) -> None:
+    found = browser.post("/api/query", {"sql": "SELECT 1 AS n"}, accept=accept)
+    assert found.status == 406
+    assert "text/csv" in found.json["problems"][0]["hint"]
+    assert browser.post("/api/query", {"sql": "SELECT 1 AS n", "format": "csv"}, accept=accept).text == "n\n1\n"
+
+
 def test_values_are_given_as_parameters(browser: Browser) -> None:
     hostile = "x' OR '1' = '1"
     text = "SELECT user_id FROM users WHERE name = ? OR tier = ?"

@@ -85,6 +85,25 @@ def test_every_view_fits_the_window_light_and_dark(start: Start, open_page: Open
     assert len(colours) == 2
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_tables_that_nothing_feeds_do_not_hide_the_graph(start: Start, open_page: Open, width: int) -> None:
+    alone = "".join(f"CREATE TABLE alone_{n:02} (id INT PRIMARY KEY);" for n in range(40))
+    long = "a_table_with_a_name_that_is_much_longer_than_others"
+    text = f"CREATE TABLE orders (id INT PRIMARY KEY); CREATE TABLE {long} AS SELECT COUNT(*) AS n FROM orders; {alone}"
+    app, _ = start(text)
+    page = open_page(app.http_url, width=width)
+    expect(page.locator(".node")).to_have_count(43)
+    boxes = {name: page.locator(f"[data-node='table:{name}']").bounding_box() for name in (long, "alone_00", "alone_39")}
+    tops = [box["y"] for box in boxes.values() if box is not None]
+    assert tops == sorted(tops), "what is connected comes first"
+    assert page.locator(".graph").evaluate("graph => graph.getBoundingClientRect().height") < 2000
+    page.evaluate("location.hash = '#/tables'")
+    state = page.locator("#view tr", has_text=long).locator(".pill")
+    box = state.bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] < width, "a long name leaves room for the state"
+
+
 def test_the_button_changes_light_and_dark_for_good(start: Start, open_page: Open) -> None:
     app, _ = start()
     page = open_page(app.http_url, color_scheme="light")
@@ -116,6 +135,7 @@ def test_numbers_move_and_a_flow_that_fails_turns_red(start: Start, open_page: O
     expect(page.locator("#top")).to_contain_text("1 failure")
     flow.click()
     expect(page.locator("[data-flow]")).to_contain_text("failed")
+    expect(page.locator("[data-flow] .problem")).to_contain_text("Guard it with CASE")
     expect(page.locator("pre.sql")).to_contain_text("100 / parts")
     page.get_by_role("button", name="Restart").click()
     expect(page.locator("[data-flow]")).to_contain_text("Division by zero")

@@ -373,6 +373,22 @@ def test_a_large_answer_comes_in_parts_with_a_cursor_of_the_server(port: int) ->
         assert got == [(-2,), (1,)]
 
 
+def test_an_app_stops_although_clients_stay_connected(tmp_path: Path) -> None:
+    port = free_ports(1)[0]
+    app = mp.App(sql=TABLES, state=tmp_path / "state", settings={"pg": f"127.0.0.1:{port}", "pg.write": "true"})
+    app.start()
+    with connect(port, autocommit=True) as idle, connect(port) as changing:
+        assert idle.execute("SELECT COUNT(*) FROM users").fetchone() == (2,)
+        changing.execute("DELETE FROM users WHERE n = 1")
+        app.stop()
+        assert [t.name for t in threading.enumerate() if t.name.startswith(("serve", "millpond-pg"))] == []
+        for client in (idle, changing):
+            with pytest.raises(psycopg.OperationalError):
+                client.execute("SELECT 1")
+    with mp.App(sql=TABLES, state=tmp_path / "state") as again:
+        assert len(again.table("users")) == 2, "the open transaction was rolled back"
+
+
 @pytest.mark.parametrize(
     "text", ["0", "0.00", "1", "-1", "10000", "0.0001", "123456789.123456789", "-99999999.99", "1e5"]
 )

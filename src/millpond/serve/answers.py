@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice
@@ -45,6 +46,7 @@ LINES_PER_PIECE = 2_000
 ROWS_PER_PIECE = 65_536
 
 T = TypeVar("T")
+_WEIGHT = re.compile(r"[01](\.\d*)?")
 READING = (Select, Show, Describe, Explain)
 # The name of a format, its content type, and the function that converts rows to parts of a response.
 Pieces = Callable[["Rows"], Iterator[bytes]]
@@ -226,11 +228,28 @@ def _timeout_s(call: Call) -> float | None:
 
 
 def _format(given: str | None, request: Request) -> str:
-    """The format from the body or the Accept header; JSON lines by default."""
+    """The format from the body or the Accept header; JSON lines by default, 406 if none is accepted."""
     if given is not None:
         return given
-    accepted = request.headers.get("accept", "")
-    return next((name for name, (kind, _) in FORMATS.items() if kind in accepted), "jsonl")
+    accepted = request.headers.get("accept", "").strip() or "*/*"
+    for wanted in _media_ranges(accepted):
+        for name, (kind, _) in FORMATS.items():
+            if wanted in (kind, "*/*", f"{kind.partition('/')[0]}/*"):
+                return name
+    known = ", ".join(kind for kind, _ in FORMATS.values())
+    raise RequestError(406, f"There is no format '{accepted}'.", hint=f"Accept one of: {known}.")
+
+
+def _media_ranges(accepted: str) -> list[str]:
+    """The media types of an Accept header, the preferred ones first, without those that are excluded by `q=0`."""
+    found = []
+    for part in accepted.lower().split(","):
+        kind, *parameters = (word.strip() for word in part.split(";"))
+        given = next((word[2:] for word in parameters if word.startswith("q=")), "1")
+        weight = float(given) if _WEIGHT.fullmatch(given) else 1.0
+        if weight > 0:
+            found.append((-weight, kind))
+    return [kind for _, kind in sorted(found, key=lambda pair: pair[0])]
 
 
 ENDPOINTS = (

@@ -109,7 +109,7 @@ class MemoryFeeder(SentRecords):
             return []
         self._warned = True
         hint = f'Send records from Python: app.feed("{self._spec.shown}").send(rows).'
-        return [Problem("MP707", f"No records have been sent to '{self._spec.shown}'.", None, hint, Severity.WARNING)]
+        return [Problem("MP707", f"No records were in '{self._spec.shown}' at the start.", None, hint, Severity.WARNING)]
 
 
 def validate(spec: SourceSpec) -> str | None:

@@ -128,6 +128,9 @@ export function problem(found) {
   );
 }
 
+// Longer texts may be cut off in a cell; the whole text is shown under the pointer.
+const LONG = 24;
+
 /** A table of text; `columns` are {name, number}, each row a list of nodes or texts; `keyed`: by its first cell. */
 export function grid(columns, rows, attributes = {}) {
   return h(
@@ -135,9 +138,9 @@ export function grid(columns, rows, attributes = {}) {
     { class: "scroll", tabindex: "0", role: "region", "aria-label": attributes["aria-label"] || "Rows" },
     h(
       "table",
-      {},
+      { class: attributes.keyed && "keyed" },
       h("thead", {}, h("tr", {}, columns.map((column) => h("th", { class: column.number && "number", scope: "col", title: column.title }, column.name)))),
-      h("tbody", {}, rows.map((row) => h("tr", { "data-key": attributes.keyed && (row[0].textContent ?? row[0]) }, row.map((cell, i) => h("td", { class: columns[i].number && "number" }, cell))))),
+      h("tbody", {}, rows.map((row) => h("tr", { "data-key": attributes.keyed && (row[0].textContent ?? row[0]) }, row.map((cell, i) => h("td", { class: columns[i].number && "number", title: typeof cell === "string" && cell.length > LONG ? cell : null }, cell))))),
     ),
   );
 }

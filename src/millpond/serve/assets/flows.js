@@ -51,7 +51,9 @@ function card(id, state, open = false) {
 
   function update(now, found) {
     refresh(head, h("h2", {}, h("a", { href: `#/flows/${encodeURIComponent(id)}` }, found.name)), pill(found.state));
-    keep(failure, `${found.state} ${found.error} ${now.stats.writable}`, () => (found.error ? failed(found, now.stats.writable) : null));
+    const lines = (now.graph?.statements || []).filter((x) => x.flow === id).map((x) => x.line);
+    const full = now.stats.failures.find((p) => `${p.code} ${p.message}` === found.error && (p.line === null || lines.includes(p.line)));
+    keep(failure, `${found.state} ${found.error} ${full?.line} ${now.stats.writable}`, () => (found.error ? failed(found, full, now.stats.writable) : null));
     const history = now.history.flows[id];
     if (history) {
       speed.show(now.history.at, rates(now.history.at, history.rows));
@@ -68,7 +70,8 @@ function card(id, state, open = false) {
   return { element, update };
 }
 
-function failed(found, writable) {
+/** The error of a flow, with its place and hint if the statistics have them, and a button for another try. */
+function failed(found, full, writable) {
   const [code, ...rest] = found.error.split(" ");
   const said = h("span", { class: "soft", role: "status" });
   const again = h(
@@ -89,7 +92,8 @@ function failed(found, writable) {
     },
     "Restart",
   );
-  return [problem({ severity: found.state === "failed" ? "error" : "warning", code, message: rest.join(" ") }), found.state === "failed" ? h("p", {}, again, " ", said) : null];
+  const shown = full || { code, message: rest.join(" ") };
+  return [problem({ ...shown, severity: found.state === "failed" ? "error" : "warning" }), found.state === "failed" ? h("p", { class: "again" }, again, " ", said) : null];
 }
 
 function facts(found) {

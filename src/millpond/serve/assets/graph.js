@@ -6,6 +6,8 @@ const NODE = { width: 188, height: 56 };
 const GAP = { along: 70, across: 18 };
 const SWEEPS = 6;
 const SMALLEST = 0.66;
+// Nodes side by side in the rows below the graph: what nothing reads or writes.
+const APART = { wide: 6, narrow: 2 };
 const GLYPHS = {
   source: "M3 5h10v6H3zM6 3v2M10 3v2M6 11v2M10 11v2",
   flow: "M2 6c2 0 2-2 4-2s2 2 4 2 2-2 4-2M2 11c2 0 2-2 4-2s2 2 4 2 2-2 4-2",
@@ -53,6 +55,22 @@ function ranked(nodes, edges) {
 
 /** Places of nodes, and the points that each edge passes; `down`: layers stand below each other. */
 export function layout(nodes, edges, down) {
+  const joined = new Set(edges.flatMap((edge) => [edge.source, edge.target]));
+  const found = layered(nodes.filter((node) => joined.has(node.id)), edges, down);
+  return below(found, nodes.filter((node) => !joined.has(node.id)), down);
+}
+
+/** Adds rows of nodes without edges, which would hide the others if they stood in the first layer. */
+function below(found, apart, down) {
+  if (!apart.length) return found;
+  const across = Math.min(down ? APART.narrow : APART.wide, apart.length);
+  const top = found.height ? found.height + GAP.across * 2 : 0;
+  const [width, height] = [NODE.width + GAP.across, NODE.height + GAP.across];
+  apart.forEach((node, i) => found.places.set(node.id, { x: (i % across) * width + NODE.width / 2, y: top + Math.floor(i / across) * height + NODE.height / 2 }));
+  return { ...found, width: Math.max(found.width, across * width - GAP.across), height: top + Math.ceil(apart.length / across) * height - GAP.across };
+}
+
+function layered(nodes, edges, down) {
   const tree = acyclic(nodes, edges.filter((edge) => edge.source !== edge.target));
   const rank = ranked(nodes, tree);
   const layers = [];

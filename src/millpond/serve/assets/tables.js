@@ -20,7 +20,7 @@ export function tables() {
     const rows = state.stats.tables
       .filter((t) => t.name.toLowerCase().includes(wanted))
       .map((t) => [
-        h("a", { href: `#/tables/${encodeURIComponent(t.name)}` }, t.name),
+        h("a", { href: `#/tables/${encodeURIComponent(t.name)}`, title: t.name }, t.name),
         t.state === "loading" ? h("span", {}, pill(t.state), t.load && t.load.total ? bar(t.load.done / t.load.total, `Loading ${t.name}`) : null) : pill(t.state),
         count(t.rows),
         count(t.version),
@@ -72,7 +72,7 @@ function rows(name, body) {
   let seen = null;
   let order = "";
   let busy = false;
-  put(body, h("form", { class: "bar-top", onsubmit: (event) => event.preventDefault() }, where, h("label", { for: "live" }, live, " live"), note), result);
+  put(body, h("form", { class: "bar-top filter", onsubmit: (event) => event.preventDefault() }, where, h("label", { for: "live" }, live, " live"), note), result);
 
   async function ask() {
     if (busy) return;

@@ -82,11 +82,14 @@ class PostgresListener:
     async def run(self) -> None:
         """Until the server stops."""
         server = await asyncio.start_server(self._connected, sock=self._listener)
-        async with server:
+        try:
             await self._served.stopping.wait()
-        for connection in list(self._connections):
-            connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        finally:
+            server.close()
+            # Before the end of the server, which waits for its connections since Python 3.12.
+            for connection in list(self._connections):
+                connection.cancel()
+            await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
