@@ -23,7 +23,7 @@ from tests.objects.servers import ACCESS, REGION, SECRET, s3_server
 
 import millpond as mp
 from millpond.errors import SourceError
-from millpond.objects.store import Bucket
+from millpond.objects.bucket import Bucket
 from millpond.uris import parse_uri
 
 ROWS = 1_000_000

@@ -11,10 +11,10 @@ from millpond.errors import CODES
 from millpond.expressions.library import Entry, documented
 from millpond.options import Option
 from millpond.plan.from_clause import EXPLODING, INLINING
-from millpond.plan.functions import AGGREGATES, FUNCTIONS, RANKINGS
+from millpond.plan.function_names import AGGREGATES, FUNCTIONS, RANKINGS
 from millpond.serve.metrics import COUNTER, METRICS
 from millpond.settings import SETTINGS, environment_name
-from millpond.sql.functions import REFUSED
+from millpond.sql.function_calls import REFUSED
 
 DOCS = Path(__file__).parents[1] / "docs"
 

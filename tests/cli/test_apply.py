@@ -13,7 +13,7 @@ from millpond.app.planning import AppText
 from millpond.cli.main import main
 from millpond.engine.state_directory import IDENTITY
 from millpond.errors import BindError, RunError, StateError
-from millpond.serve.client import SOCKET_NAME
+from millpond.serve.control_client import SOCKET_NAME
 
 Capture = pytest.CaptureFixture[str]
 WARNING = {"code": "MP811", "file": "shop.sql", "line": 4, "column": 1, "message": "It sees what comes from now on."}

@@ -20,7 +20,7 @@ from millpond.cli.main import main
 from millpond.cli.query import read_query
 from millpond.engine.state_directory import IDENTITY
 from millpond.errors import BindError, MillpondError
-from millpond.serve.client import SOCKET_NAME
+from millpond.serve.control_client import SOCKET_NAME
 
 ROWS = pa.table(
     {

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.cli.fake_app import Script, progress
 
-from millpond.cli import running
+from millpond.cli import app_run
 from millpond.cli.main import main
 from millpond.errors import BindError, FlowError, Place, Problem, Severity, StateError
 
@@ -195,7 +195,7 @@ def test_a_second_ctrl_c_waits_for_nothing(script: Script, monkeypatch: pytest.M
         raise SystemExit(code)
 
     monkeypatch.setattr(os, "_exit", leave)
-    monkeypatch.setattr(running, "TOGETHER_S", 0.0)
+    monkeypatch.setattr(app_run, "TOGETHER_S", 0.0)
 
     def run(app: Any) -> None:
         os.kill(os.getpid(), signal.SIGINT)

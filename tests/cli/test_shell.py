@@ -25,7 +25,7 @@ from millpond.cli.shell_rows import Screen, fitted, lines_of, side_by_side
 from millpond.cli.shell_target import interruptible
 from millpond.engine.state_directory import IDENTITY
 from millpond.errors import RunError
-from millpond.serve.client import SOCKET_NAME
+from millpond.serve.control_client import SOCKET_NAME
 from millpond.sql.split import split_statements
 
 NAMES = {

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from millpond.cli.running import TOGETHER_S, Stopper
+from millpond.cli.app_run import TOGETHER_S, Stopper
 from millpond.errors import Problem
 
 

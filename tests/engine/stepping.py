@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.app.planning import plan_text
-from millpond.app.running import Running
+from millpond.app.running_plan import Running
 from millpond.contracts.source import BAD, ORDER_MAJOR, ORDER_MINOR, RAW
 from millpond.engine.progress import RUNNING
 from millpond.engine.spark.transfer import arrow_frame

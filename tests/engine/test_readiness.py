@@ -14,7 +14,7 @@ import pytest
 
 import millpond as mp
 from millpond.app.planning import plan_text
-from millpond.app.running import Running
+from millpond.app.running_plan import Running
 from millpond.app.stopped_app import query_state
 from millpond.engine.progress import FAILED, LOADING, MISSING, READY, RETRYING, STALE
 from millpond.engine.readiness import Readiness

@@ -12,8 +12,8 @@ import pytest
 import millpond as mp
 from millpond.cli.doctor import _examined
 from millpond.cli.health import DAMAGED, OK
-from millpond.engine.checkpoint import damage_of, rebuild, require_sound, settle_batch
 from millpond.engine.ledger import FlowEntry
+from millpond.engine.spark_checkpoint import damage_of, rebuild, require_sound, settle_batch
 from millpond.errors import MillpondError, StateError
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0}\n{"orders":{"0":5}}'

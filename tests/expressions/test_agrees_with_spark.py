@@ -17,7 +17,7 @@ from tests.seeds import FRESH
 
 from millpond.expressions.conditionals import written_type
 from millpond.expressions.strings import has_settled_case
-from millpond.expressions.types import infer
+from millpond.expressions.type_inference import infer
 from millpond.sql.parser import parse_expression
 
 EXPRESSIONS = 2_400

@@ -5,7 +5,7 @@ import re
 from tests.expressions.edge_cases import EDGES
 
 from millpond.expressions.library import TOPICS, documented
-from millpond.plan.functions import FUNCTIONS
+from millpond.plan.function_names import FUNCTIONS
 
 # Parts of EXTRACT, and functions that another number of arguments makes other ones.
 INTERNAL = {"is_null", "yearofweek", "dayofweek_iso", "seconds", "case", "and", "or", "not", "in", "div"}

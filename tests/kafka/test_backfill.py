@@ -8,7 +8,7 @@ import pytest
 
 import millpond as mp
 from millpond.errors import MillpondError
-from millpond.sources.kafka import history
+from millpond.sources.kafka import past_messages
 
 pytestmark = pytest.mark.spark
 
@@ -53,7 +53,7 @@ def events(count: int) -> list[dict[str, int]]:
 def test_what_is_added_is_what_a_new_app_would_have_and_goes_on_exactly_once(
     topic: Callable[..., Any], apps: Apps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "PART_ROWS", 4)
+    monkeypatch.setattr(past_messages, "PART_ROWS", 4)
     source = topic(2)
     source.send(*events(5), None, b"not json", partition=0)
     source.send(*events(4), partition=1)

@@ -7,7 +7,7 @@ import pytest
 
 from millpond.engine.spark.java import connector_jars, install_connector
 from millpond.errors import OptionError, SetupError
-from millpond.kafka.client import require_jars
+from millpond.kafka.admin import require_jars
 
 
 @pytest.mark.spark

@@ -18,7 +18,6 @@ from tests.objects.servers import ACCESS, SECRET, Moto, Versity
 
 import millpond as mp
 from millpond.errors import MillpondError
-from millpond.objects import store
 from millpond.sources.files.objects import folder_of, pattern_of
 
 Once = Callable[[str], mp.App]
@@ -199,6 +198,7 @@ def test_what_is_not_there_or_cannot_be_reached_is_reported(bucket: Bucket, once
 )
 def test_each_refusal_has_its_code_and_hint(bucket: Bucket, text: str, code: str, hint: str) -> None:
     from millpond.errors import SourceError
+    from millpond.objects.bucket import Bucket as Opened
     from millpond.uris import parse_uri
 
     values: dict[str, Any] = {
@@ -208,7 +208,7 @@ def test_each_refusal_has_its_code_and_hint(bucket: Bucket, text: str, code: str
         "s3.timeout": 10**6,
     }
     values |= {"s3.access.key": "a", "s3.secret.key": "b"}
-    opened = store.Bucket(parse_uri("s3://b/k"), values, lambda *found: SourceError(*found[:2], hint=found[2]))
+    opened = Opened(parse_uri("s3://b/k"), values, lambda *found: SourceError(*found[:2], hint=found[2]))
     error = opened._meaning(text, "s3://b/k", ValueError(text))
     assert (error.code, hint in error.hint) == (code, True)
     assert "<Code>" not in str(error)

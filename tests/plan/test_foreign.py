@@ -106,6 +106,6 @@ def test_what_is_spelled_alike_is_accepted(sql: str) -> None:
 
 
 def test_no_function_of_the_table_exists_here() -> None:
-    from millpond.plan.functions import FUNCTIONS
+    from millpond.plan.function_names import FUNCTIONS
 
     assert not set(foreign.FUNCTIONS) & FUNCTIONS

@@ -6,8 +6,8 @@ import pytest
 from tests.plan.planning import problems_of
 
 from millpond.errors import BindError
-from millpond.plan.functions import FUNCTIONS
-from millpond.sql.functions import REFUSED
+from millpond.plan.function_names import FUNCTIONS
+from millpond.sql.function_calls import REFUSED
 from millpond.sql.parser import parse_expression
 from millpond.sql.spark import render
 

@@ -18,8 +18,8 @@ import pytest
 from tests.serve.answering import Answer, AnsweringApp, echo, serving
 
 from millpond.errors import BindError, InputError, MillpondError, Place, RunError
-from millpond.serve import client, connections, loop
-from millpond.serve.client import SOCKET_NAME, Client
+from millpond.serve import connections, control_client, loop
+from millpond.serve.control_client import SOCKET_NAME, Client
 from millpond.serve.server import AppServer
 
 PATIENCE_S = 60.0
@@ -269,7 +269,7 @@ def test_a_request_that_comes_byte_by_byte_is_answered(serve: Serve, path: Path)
 def test_a_long_query_is_waited_for_as_long_as_the_app_is_alive(
     serve: Serve, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "LIFE_S", 0.01)
+    monkeypatch.setattr(control_client, "LIFE_S", 0.01)
     released = threading.Event()
     looks: list[int] = []
 
@@ -292,7 +292,7 @@ def test_a_long_query_is_waited_for_as_long_as_the_app_is_alive(
 
 
 def test_an_app_whose_threads_are_all_busy_is_alive(serve: Serve, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "LIFE_S", 0.01)
+    monkeypatch.setattr(control_client, "LIFE_S", 0.01)
     released = threading.Event()
 
     def answer(sql: str) -> pa.Table:

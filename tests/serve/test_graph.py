@@ -6,7 +6,7 @@ import pytest
 from tests.plan.planning import plan_of
 from tests.serve.conftest import Start
 
-from millpond.serve import history
+from millpond.serve import chart_data
 from millpond.serve.graph import graph_of
 
 APP = """
@@ -59,8 +59,8 @@ def test_a_join_of_streams_is_fed_by_the_flows_of_its_sides() -> None:
 
 
 def test_the_history_of_a_flow_grows(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "INTERVAL_S", 0.01)
-    monkeypatch.setattr(history, "KEPT_S", 0.05)
+    monkeypatch.setattr(chart_data, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(chart_data, "KEPT_S", 0.05)
     app, browser = start("CREATE STREAM s (n INT) FROM memory://s; CREATE TABLE t AS SELECT n FROM s;")
     app.feed("memory://s").send([{"n": 1}, {"n": 2}])
     app.drain()

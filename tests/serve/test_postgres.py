@@ -25,7 +25,7 @@ from tests.serve.answering import AnsweringApp, serving
 import millpond as mp
 from millpond.app.queries import Cancellation
 from millpond.errors import OptionError
-from millpond.serve.postgres.values import from_numeric, numeric
+from millpond.serve.postgres.wire_values import from_numeric, numeric
 
 PATIENCE_S = 60
 TABLES = """

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from millpond.contracts.source import SourceSpec
-from millpond.engine.feeds.reader import FeedReader
+from millpond.engine.feeds.feed_reader import FeedReader
 from millpond.options import Given, complete, read_options
 from millpond.registry import find
 from millpond.schema import Column, Schema

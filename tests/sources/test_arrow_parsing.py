@@ -14,7 +14,7 @@ import pytest
 from millpond.schema import Column, Schema
 from millpond.sources.records.arrow_parsing import parsed, quick_parser
 from millpond.sources.records.formats import FileFormat
-from millpond.sources.records.reader import Piece
+from millpond.sources.records.text_reader import Piece
 from millpond.sql.parser import parse_type
 
 TYPES = {

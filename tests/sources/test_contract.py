@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from millpond.engine.feeds.reader import FeedReader
+from millpond.engine.feeds.feed_reader import FeedReader
 from millpond.engine.stream_reader import StreamReader
 from millpond.sources.generate import PLUGIN as GENERATE
 from millpond.sources.generate import GenerateFeeder

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from millpond.engine.feeds.reader import FeedReader
+from millpond.engine.feeds.feed_reader import FeedReader
 from millpond.errors import SourceError
 from millpond.sources.generate import COLUMNS, PLUGIN, GenerateFeeder, GenerateTable
 from millpond.testing.clock import Clock

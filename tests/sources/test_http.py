@@ -16,7 +16,7 @@ import pytest
 from tests.sources.web_server import Asked, Says, WebServer, rows, served
 
 import millpond as mp
-from millpond.engine.feeds.reader import FeedReader
+from millpond.engine.feeds.feed_reader import FeedReader
 from millpond.engine.stream_reader import StreamReader
 from millpond.errors import MillpondError
 from millpond.sources.http.feeder import HttpFeeder

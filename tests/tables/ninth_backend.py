@@ -19,9 +19,9 @@ from millpond.contracts.remote_table import Mark, RowChange
 from millpond.contracts.table import BackendPlugin, Capabilities, Clock, TableSpec
 from millpond.errors import StateError, TableError
 from millpond.options import TEXT, Option
-from millpond.tables.keys import among, key_columns
-from millpond.tables.remote.reader import stored_schema
+from millpond.tables.lookup_keys import among, key_columns
 from millpond.tables.remote.rows import RemoteRows
+from millpond.tables.remote.version_reader import stored_schema
 
 
 @dataclass(frozen=True)

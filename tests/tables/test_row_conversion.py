@@ -13,7 +13,7 @@ import pytest
 from millpond.errors import ConstraintError
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ, Column
 from millpond.tables.row_conversion import to_array
-from millpond.tables.values import cast_array
+from millpond.tables.value_conversion import cast_array
 
 D = Decimal
 NOON = dt.datetime(2026, 5, 6, 12, 0, 0, 1, dt.UTC)

@@ -26,7 +26,7 @@ from millpond.app.feeds import RecordFeed, hooked, receivers_of
 from millpond.app.planning import QUERY, AppText, plan_app
 from millpond.app.public_table import shown
 from millpond.app.queries import Cancellation, Queries, Result, bind_against, explain_beside, the_query
-from millpond.app.running import Running
+from millpond.app.running_plan import Running
 from millpond.app.show import ask
 from millpond.app.start import Replan
 from millpond.app.table_definitions import DEFINITIONS, Definitions, portions

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from millpond.app.edits import Difference, FlowChange, difference, statements_of
 from millpond.app.prepare_tables import is_held
-from millpond.app.running import Running
+from millpond.app.running_plan import Running
 from millpond.app.start import Replan
 from millpond.engine.flow import Flow
 from millpond.engine.progress import FAILED, RUNNING

@@ -11,12 +11,12 @@ import pyarrow as pa
 from millpond.app.edits import backfilled
 from millpond.contracts.source import NativePast
 from millpond.contracts.table import TableSpec
+from millpond.engine.app_context import Context
 from millpond.engine.batch import Batch, records_apart
 from millpond.engine.batch_run import BatchRun
-from millpond.engine.context import Context
 from millpond.engine.dead_letters import NAME as DEAD_LETTERS
 from millpond.engine.dead_letters import SPEC as DEAD_LETTERS_SPEC
-from millpond.engine.feeds.history import past_records
+from millpond.engine.feeds.past_records import past_records
 from millpond.engine.ledger import SOURCE, flow_entry
 from millpond.engine.spark.evaluate import spark_fallback
 from millpond.engine.spark.transfer import Views

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.contracts.table import ReadTable, Transaction
+from millpond.engine.app_context import Context
 from millpond.engine.batch import split_records
 from millpond.engine.batch_run import BatchRun
 from millpond.engine.commit import settle
-from millpond.engine.context import Context
 from millpond.engine.dead_letters import ALL_STATEMENTS, NAME, ORIGIN, origin_key, statement_id
 from millpond.engine.flow import Flow
 from millpond.engine.spark.transfer import Views

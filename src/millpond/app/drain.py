@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-from millpond.app.running import Running
+from millpond.app.running_plan import Running
 from millpond.engine.flow import Flow
 from millpond.engine.load import Loader
 from millpond.engine.progress import FAILED

@@ -8,7 +8,7 @@ from typing import Protocol, cast
 from millpond.contracts import feeder
 from millpond.contracts.source import Hook
 from millpond.contracts.table import Rows, frame_as_arrow
-from millpond.engine.feeds.reader import FeedReader
+from millpond.engine.feeds.feed_reader import FeedReader
 from millpond.engine.flow import Flow
 from millpond.errors import BindError, SourceError, did_you_mean
 from millpond.registry import find

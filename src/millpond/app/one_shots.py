@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from millpond.app.show import explained
 from millpond.contracts.sink import Mark
+from millpond.engine.app_context import Context
 from millpond.engine.batch_run import Output
-from millpond.engine.context import Context
 from millpond.engine.emit import stage
 from millpond.engine.ledger import ONCE, forget_table
 from millpond.engine.one_shot_changes import RUNNERS as CHANGES

@@ -16,10 +16,10 @@ from millpond.app.table_definitions import put_views
 from millpond.app.table_reshape import ensure_columns, known_shape, reshaped, reshaped_groups, shape_in, with_rows
 from millpond.contracts.source import without_identity
 from millpond.contracts.table import TableSpec
+from millpond.engine.app_context import Context
 from millpond.engine.batch import Batch
 from millpond.engine.batch_run import BatchRun
 from millpond.engine.companions import companion_specs, with_or_without_expiry
-from millpond.engine.context import Context
 from millpond.engine.dead_letters import SPEC as DEAD_LETTERS_SPEC
 from millpond.engine.evaluator import Evaluator
 from millpond.engine.groups import outputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from millpond.engine.context import Context
+from millpond.engine.app_context import Context
 from millpond.engine.progress import READY, STALE
 from millpond.engine.spark.transfer import Views
 from millpond.engine.table_changes import announce, publish

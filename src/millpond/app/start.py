@@ -12,9 +12,9 @@ from millpond.app.prepare_tables import Preparation, is_held
 from millpond.app.shared_views import SharedViews
 from millpond.contracts.change_stream import stream_columns, streams_changes
 from millpond.contracts.source import Found, Mode
+from millpond.engine.app_context import Context
 from millpond.engine.capture import CapturedLoader, capture_loaders, is_captured
-from millpond.engine.context import Context
-from millpond.engine.feeds.reader import FeedReader
+from millpond.engine.feeds.feed_reader import FeedReader
 from millpond.engine.flow import Flow
 from millpond.engine.ledger import CHANGES, VIEW
 from millpond.engine.load import Loader

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
-from millpond.app.sinks import MeasuredSink
+from millpond.app.open_sinks import MeasuredSink
 from millpond.contracts.evaluator import Engine
 from millpond.contracts.source import SourceStatus, without_identity
 from millpond.contracts.table import Store, Table
-from millpond.engine.context import Context
+from millpond.engine.app_context import Context
 from millpond.engine.engine_use import EngineUse, statement_lines
 from millpond.engine.flow import Flow
 from millpond.engine.ledger import ENGINES, LAST

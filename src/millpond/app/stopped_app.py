@@ -21,7 +21,7 @@ from millpond.app.queries import Queries, as_stored, bind_against, explain_besid
 from millpond.app.show import ask, explained
 from millpond.app.statistics import progress_of, with_last_known
 from millpond.contracts.source import BAD, ORDER_MAJOR, ORDER_MINOR
-from millpond.engine.context import Context
+from millpond.engine.app_context import Context
 from millpond.engine.spark.evaluate import spark_fallback
 from millpond.engine.spark.session import build_session, end_session
 from millpond.engine.spark.transfer import Exchange, Views

@@ -12,7 +12,7 @@ from typing import TypeVar
 from sqlglot import exp
 
 from millpond.contracts.table import Transaction, WriteTable
-from millpond.engine.context import Context
+from millpond.engine.app_context import Context
 from millpond.engine.one_shot_changes import RUNNERS as CHANGES
 from millpond.engine.one_shot_changes import change
 from millpond.engine.spark.transfer import Views

@@ -44,7 +44,7 @@ def run(arguments: Arguments) -> int:
 
 def ask_app(arguments: Arguments, state: Path, what: str, **given: object) -> dict[str, Any]:
     """Send a request to the app that runs on a state directory; MP713 if none runs."""
-    from millpond.serve.client import SOCKET_NAME, Client
+    from millpond.serve.control_client import SOCKET_NAME, Client
 
     done = Client(state / SOCKET_NAME, parse_duration(arguments.timeout) / 1_000_000).post(f"/api/{what}", given)
     if done is None:

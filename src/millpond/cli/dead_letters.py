@@ -71,7 +71,7 @@ def _counts(letters: pa.Table) -> pa.Table:
 
 
 def _replay(arguments: Arguments) -> int:
-    from millpond.serve.client import SOCKET_NAME, Client
+    from millpond.serve.control_client import SOCKET_NAME, Client
 
     client = Client(find_state(arguments.state, arguments.file) / SOCKET_NAME, _silence_s(arguments))
     found = client.post("/api/dead-letters/replay", {"where": arguments.where, "repair": arguments.repair})

@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import millpond
+from millpond.cli.app_run import Ended, Stopper, leave_at_once, watch
 from millpond.cli.command import Arguments, Command
 from millpond.cli.output import print_errors
-from millpond.cli.running import Ended, Stopper, leave_at_once, watch
 from millpond.cli.views import View, open_view
 
 if TYPE_CHECKING:

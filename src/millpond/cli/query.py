@@ -198,7 +198,7 @@ def answer(
     silence_s: float = 10.0,
 ) -> pa.Table:
     """The rows of a query, from the app that uses the state directory, or from the stored tables if none does."""
-    from millpond.serve.client import SOCKET_NAME, Client
+    from millpond.serve.control_client import SOCKET_NAME, Client
 
     found = Client(state / SOCKET_NAME, silence_s).query(sql)
     if found is not None:

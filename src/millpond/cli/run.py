@@ -6,6 +6,7 @@ import argparse
 import signal
 from typing import TYPE_CHECKING
 
+from millpond.cli.app_run import Ended, Stopper, leave_at_once, watch
 from millpond.cli.command import (
     Arguments,
     Command,
@@ -17,7 +18,6 @@ from millpond.cli.command import (
     cluster_settings,
 )
 from millpond.cli.output import print_errors
-from millpond.cli.running import Ended, Stopper, leave_at_once, watch
 from millpond.cli.views import View, open_view
 
 if TYPE_CHECKING:

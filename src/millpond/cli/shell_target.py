@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millpond.app.app import App
-    from millpond.serve.client import Client
+    from millpond.serve.control_client import Client
 
 T = TypeVar("T")
 # Trades and quotes of `\demo`, and how many of them come per second.
@@ -162,7 +162,7 @@ class StoredTables:
 def open_target(file: str | None, state: str | None, variables: Mapping[str, str]) -> Target:
     """The running app, else its state; a playground if there is neither a file nor any app here."""
     from millpond.cli.query import find_state
-    from millpond.serve.client import SOCKET_NAME, Client
+    from millpond.serve.control_client import SOCKET_NAME, Client
 
     if file is None and state is None and not _has_app(Path.cwd()):
         return _playground()

@@ -8,9 +8,9 @@ from typing import Any
 
 from millpond.cli.health import DAMAGED, WARN, Finding
 from millpond.disk import read_sealed, write_sealed
-from millpond.engine.checkpoint import HINT, OFFSETS, damage_of, unreadable
 from millpond.engine.feeds.feed import damage_in, has_feed
 from millpond.engine.ledger import CHECKPOINT, IDENTITY_ENTRY, FlowEntry, flow_entry_of, flow_key
+from millpond.engine.spark_checkpoint import HINT, OFFSETS, damage_of, unreadable
 from millpond.engine.state_directory import IDENTITY, identity_of
 from millpond.errors import StateError
 

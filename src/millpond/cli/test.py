@@ -15,7 +15,7 @@ from millpond.errors import OptionError, RunError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from millpond.testing.run import Result
+    from millpond.testing.runner import Result
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: Arguments) -> int:
     # Imported here, after the arguments were checked, because it loads Spark.
-    from millpond.testing.run import run_tests, sections_of, without_rows
+    from millpond.testing.runner import run_tests, sections_of, without_rows
     from millpond.testing.sql_files import InProcess
 
     sections = sections_of(arguments.paths)
@@ -92,7 +92,7 @@ def _show(result: Result) -> None:
 
 
 def _update(results: list[Result]) -> None:
-    from millpond.testing.run import updated
+    from millpond.testing.runner import updated
 
     for file in dict.fromkeys(r.section.file for r in results if any(f.got is not None for f in r.failures)):
         text = updated(file, results)
@@ -104,7 +104,7 @@ def _update(results: list[Result]) -> None:
 
 
 def _write_junit(file: Path, results: list[Result]) -> None:
-    from millpond.testing.run import junit
+    from millpond.testing.runner import junit
 
     try:
         file.write_text(junit(results), "utf-8")

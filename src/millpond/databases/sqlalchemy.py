@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.databases.values import UNBOUNDED
+from millpond.databases.driver_values import UNBOUNDED
 from millpond.errors import MillpondError, SourceError
 from millpond.redact import redact
 from millpond.schema import TIMESTAMP, Column, Schema

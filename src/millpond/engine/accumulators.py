@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from millpond.engine.row_sets import key_codes
 from millpond.errors import TableError
 from millpond.expressions.group_moments import FINALS, Fields, Floats, made
-from millpond.expressions.ordering import ranks
+from millpond.expressions.sort_ranks import ranks
 from millpond.plan.aggregate_model import END, START, TOUCHED, AggregatePlan, Final
 from millpond.relational.codes import Numbers, whole
 

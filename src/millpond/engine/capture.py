@@ -22,9 +22,9 @@ from millpond.contracts.changes import (
 )
 from millpond.contracts.feeder import Content, Position
 from millpond.contracts.source import Progress, SourcePlugin, SourceStatus
+from millpond.engine.app_context import Context
 from millpond.engine.availability import UNREACHABLE, SourceOpening
 from millpond.engine.change_rows import ChangedTable
-from millpond.engine.context import Context
 from millpond.engine.dead_letters import NAME as DEAD_LETTERS
 from millpond.engine.feeds.change_spool import ChangeSpool
 from millpond.engine.ledger import CAPTURE, LOAD

@@ -22,7 +22,7 @@ from millpond.plan.model import SourcePlan, TablePlan
 from millpond.plan.plain_queries import plain_columns
 from millpond.schema import fitted
 from millpond.tables.hashing import equal_rows
-from millpond.tables.keys import Keys, group_numbers, last_of_each
+from millpond.tables.lookup_keys import Keys, group_numbers, last_of_each
 
 Mask = npt.NDArray[np.bool_]
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from millpond.engine.app_context import Context
 from millpond.engine.batch import Batch
 from millpond.engine.batch_run import BatchRun
-from millpond.engine.context import Context
 from millpond.engine.dead_letters import NAME as DEAD_LETTERS
 from millpond.engine.dead_letters import Letters
 from millpond.engine.emit import stage_outputs

@@ -29,7 +29,7 @@ from millpond.engine.spark.transfer import Dataset, Views, arrow_frame, schema_o
 from millpond.engine.work import Work
 from millpond.errors import TableError
 from millpond.expressions.failures import NotCompilable
-from millpond.expressions.ordering import single_zero_and_nan
+from millpond.expressions.sort_ranks import single_zero_and_nan
 from millpond.plan.aggregate_model import END, TOUCHED, AggregatePlan, DistinctPlan, KeptPlan
 from millpond.plan.routing import engine_asked
 from millpond.plan.statement_groups import carry_order

@@ -17,13 +17,13 @@ from pyspark.storagelevel import StorageLevel
 from sqlglot import exp
 
 from millpond.contracts.sink import BATCH, ROW
+from millpond.engine.app_context import Context
 from millpond.engine.batch_run import BatchRun, Output
-from millpond.engine.context import Context
 from millpond.engine.spark.transfer import Dataset
 from millpond.engine.work import Work
 from millpond.errors import MillpondError
 from millpond.plan.from_clause import EXPLODING, INLINING
-from millpond.plan.functions import function_name
+from millpond.plan.function_names import function_name
 from millpond.plan.model import FlowPlan, Step
 from millpond.plan.statement_groups import ORDER
 from millpond.rendering import json_lines

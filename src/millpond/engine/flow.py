@@ -13,11 +13,10 @@ from typing import cast
 from pyspark.sql import DataFrame, SparkSession
 
 from millpond.disk import make_folder
+from millpond.engine.app_context import Context
 from millpond.engine.availability import Interruption, SourceOpening
 from millpond.engine.batch import Batch, read_batch, reads_once
-from millpond.engine.checkpoint import has_read, rebuild, require_sound, settle_batch, settle_state
 from millpond.engine.commit import Commits
-from millpond.engine.context import Context
 from millpond.engine.drivers import Driver, FeedDriver, FeedRows, FirstPoll, Query, SparkDriver, Stopping
 from millpond.engine.emit import require_sinks
 from millpond.engine.feeds.feed import SHARED
@@ -26,6 +25,7 @@ from millpond.engine.ledger import CHECKPOINT, FORGOTTEN, SOURCE, disagreement, 
 from millpond.engine.progress import FAILED, FINISHED, LOADING, READY, RETRYING, RUNNING, STALE, STOPPED, WAITING, Meter
 from millpond.engine.spark.session import SparkNotStarted, own_session
 from millpond.engine.spark.transfer import Views
+from millpond.engine.spark_checkpoint import has_read, rebuild, require_sound, settle_batch, settle_state
 from millpond.engine.statements import Statements
 from millpond.engine.stream_reader import StreamReader, open_reader
 from millpond.engine.table_changes import Staged, publish

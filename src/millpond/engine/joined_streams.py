@@ -17,8 +17,8 @@ from pyspark.sql import functions as f
 from millpond.contracts.sink import Sink, SinkSpec
 from millpond.contracts.source import BAD, ORDER_MAJOR, ORDER_MINOR, RAW, SourceStatus
 from millpond.disk import make_folder
+from millpond.engine.app_context import Context
 from millpond.engine.batch_run import BatchRun, Output
-from millpond.engine.context import Context
 from millpond.engine.emit import emit
 from millpond.engine.late_rows import LATE
 from millpond.engine.rejected_rows import add_dead_letters

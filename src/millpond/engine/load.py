@@ -13,8 +13,8 @@ import pyarrow as pa
 from millpond.contracts.feeder import Content, RowForm, TableReader
 from millpond.contracts.source import SourceStatus
 from millpond.contracts.table import Transaction
+from millpond.engine.app_context import Context
 from millpond.engine.availability import UNREACHABLE, SourceOpening, health_of
-from millpond.engine.context import Context
 from millpond.engine.dead_letters import NAME as DEAD_LETTERS
 from millpond.engine.ledger import LOAD
 from millpond.engine.progress import FAILED, LOADING, READY, RETRYING, STALE, LoadProgress, Meter

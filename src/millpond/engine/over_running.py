@@ -16,11 +16,11 @@ from millpond.engine.row_sets import key_codes, positions
 from millpond.errors import FlowError
 from millpond.expressions.coercion import DOUBLE, bounded
 from millpond.expressions.failures import NotCompilable
-from millpond.expressions.ordering import NULL_RANK, ranks
+from millpond.expressions.sort_ranks import NULL_RANK, ranks
 from millpond.plan.over_model import COUNT, DENSE, NEWEST, RANK, OverCall, OverWindow
 from millpond.relational.codes import Numbers
 from millpond.relational.window_frames import Frame
-from millpond.relational.windows import FRAMED, decimal_averages, unscaled
+from millpond.relational.window_functions import FRAMED, decimal_averages, unscaled
 from millpond.schema import Column, Schema
 
 Mask = npt.NDArray[np.bool_]

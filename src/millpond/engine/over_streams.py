@@ -25,13 +25,13 @@ from millpond.engine.row_sets import positions, rows_with
 from millpond.engine.waiting_events import ARRIVED, now_us
 from millpond.engine.watermark import as_scalar, at
 from millpond.expressions.coercion import INTEGERS
-from millpond.expressions.ordering import ranks
+from millpond.expressions.sort_ranks import ranks
 from millpond.plan.model import Step
 from millpond.plan.over_model import NEWEST, NUMBER, TIME, FrameKind, OverCall, OverFrame, OverPlan, OverWindow
 from millpond.plan.statement_groups import ORDER, carry_order
 from millpond.relational.codes import Numbers
 from millpond.relational.window_frames import Frame, runs
-from millpond.relational.windows import FRAMED, end_of
+from millpond.relational.window_functions import FRAMED, end_of
 from millpond.schema import TIMESTAMP, Column, Schema
 
 Mask = npt.NDArray[np.bool_]

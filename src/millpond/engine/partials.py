@@ -22,7 +22,7 @@ from millpond.errors import TableError
 from millpond.expressions.casts import as_type
 from millpond.expressions.compile import NotCompilable, compile_expression
 from millpond.expressions.failures import RowError
-from millpond.expressions.ordering import single_zero_and_nan
+from millpond.expressions.sort_ranks import single_zero_and_nan
 from millpond.plan.aggregate_model import END, START, TIME, AggregatePlan, WindowPlan
 from millpond.relational.codes import Numbers, Values, group_codes
 from millpond.relational.compiled import QueryCache

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from millpond.engine.context import Context
+from millpond.engine.app_context import Context
 from millpond.engine.progress import FAILED, READY
 from millpond.errors import FlowError, MillpondError, Place, Problem, Severity
 from millpond.plan.missing import SKIP, can_do_without

@@ -12,7 +12,7 @@ from millpond.contracts.table import ReadTable, WriteTable
 from millpond.expressions.failures import NotCompilable
 from millpond.relational.codes import Numbers, group_codes
 from millpond.schema import Schema
-from millpond.tables.keys import Keys, last_of_each
+from millpond.tables.lookup_keys import Keys, last_of_each
 
 # The number of a row in a table's content, for queries that return which rows they matched.
 ROW_NUMBER = "__mp_row"

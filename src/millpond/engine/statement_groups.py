@@ -12,9 +12,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.contracts.table import WriteTable
+from millpond.engine.app_context import Context
 from millpond.engine.batch import Batch
 from millpond.engine.batch_run import BatchRun
-from millpond.engine.context import Context
 from millpond.engine.failing_rows import VIOLATES_CONSTRAINT
 from millpond.engine.fold import Items, fold
 from millpond.engine.rejected_rows import add_dead_letters, fitted, misfits, reject, without

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
+from millpond.engine.app_context import Context
 from millpond.engine.availability import UNREACHABLE
 from millpond.engine.batch_run import BatchRun
-from millpond.engine.context import Context
 from millpond.engine.emit import drop_outputs, stage_outputs
 from millpond.engine.engine_use import timed
 from millpond.engine.failing_rows import VIOLATES_CONSTRAINT, failures_by_arrow, run_without_failing_rows

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from millpond.contracts.source import FeedBatches, SourceSpec, SourceStatus
-from millpond.engine.feeds.reader import FeedReader
+from millpond.engine.feeds.feed_reader import FeedReader
 from millpond.errors import Problem
 from millpond.registry import find
 

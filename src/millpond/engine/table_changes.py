@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from millpond.contracts.sink import Mark
 from millpond.contracts.table import Change
+from millpond.engine.app_context import Context
 from millpond.engine.batch_run import Output
-from millpond.engine.context import Context
 from millpond.engine.emit import stage
 from millpond.engine.ledger import CHANGES
 from millpond.engine.spark.spark_errors import translate

@@ -15,7 +15,7 @@ from millpond.contracts.feeder import Polled, RowForm
 from millpond.contracts.source import BAD, RAW, SourceSpec
 from millpond.contracts.table import Transaction
 from millpond.disk import disk_errors, make_folder, open_private
-from millpond.engine.context import Context
+from millpond.engine.app_context import Context
 from millpond.engine.dead_letters import Letters
 from millpond.engine.feeds.records import Decoder, Shape
 from millpond.engine.rejected_rows import as_text

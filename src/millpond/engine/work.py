@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from millpond.contracts.evaluator import Input, TableInput
 from millpond.contracts.table import Transaction, WriteTable
-from millpond.engine.context import Context
+from millpond.engine.app_context import Context
 from millpond.engine.evaluator import Evaluator
 from millpond.engine.key_lookups import Lookups
 from millpond.engine.spark.evaluate import tables_of

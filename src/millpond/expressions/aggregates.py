@@ -20,8 +20,8 @@ from millpond.expressions.failures import RowError, row_failed
 from millpond.expressions.frames import Names
 from millpond.expressions.group_inputs import Aggregate, Inputs, Overflow
 from millpond.expressions.library import signature
-from millpond.expressions.ordering import Numbers, combined, ranks
 from millpond.expressions.rules import Operand
+from millpond.expressions.sort_ranks import Numbers, combined, ranks
 from millpond.expressions.terms import Call, Constant
 from millpond.schema import Schema, type_name
 from millpond.sql.dialect import MILLPOND

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from millpond.expressions.coercion import FLOATS, is_list
 from millpond.expressions.failures import NotCompilable
 from millpond.expressions.frames import Datum
-from millpond.expressions.ordering import NULL_RANK, Numbers, ranks
 from millpond.expressions.signatures import Kernel, Run, Site, on_columns
+from millpond.expressions.sort_ranks import NULL_RANK, Numbers, ranks
 
 
 def lengths_of(array: pa.Array) -> Any:

@@ -27,7 +27,7 @@ from millpond.expressions.signatures import (
     python_values,
     takes,
 )
-from millpond.expressions.texts import Malformed
+from millpond.expressions.text_casts import Malformed
 from millpond.expressions.time_formats import DAYS, MONTHS, reader, slices, writer
 from millpond.expressions.times import (
     DAY_US,

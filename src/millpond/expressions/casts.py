@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.expressions import texts
+from millpond.expressions import text_casts
 from millpond.expressions.array_elements import relisted
 from millpond.expressions.coercion import (
     BIGINT,
@@ -376,7 +376,7 @@ def _parsed(parse: Callable[[pa.DataType], Callable[[str], Any]]) -> Convert:
             try:
                 values.append(read(text))
                 bad.append(False)
-            except texts.Malformed:
+            except text_casts.Malformed:
                 values.append(None)
                 bad.append(True)
         places = encoded.indices
@@ -387,9 +387,9 @@ def _parsed(parse: Callable[[pa.DataType], Callable[[str], Any]]) -> Convert:
 
 def _read_decimal(target: pa.DataType) -> Callable[[str], Decimal]:
     def read(text: str) -> Decimal:
-        found = fitted(texts.decimal(text), target)
+        found = fitted(text_casts.decimal(text), target)
         if found is None:
-            raise texts.Malformed
+            raise text_casts.Malformed
         return found
 
     return read
@@ -425,13 +425,13 @@ CONVERSIONS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], 
     (_decimal, _is(STRING), Conversion(_decimal_to_text, fallible=False)),
     (_is(BOOLEAN), _decimal, Conversion(_boolean_to_decimal)),
     (_is(BOOLEAN), _is(*INTEGERS, *FLOATS, STRING), Conversion(_boolean_to_number, fallible=False)),
-    (_is(STRING), _whole, Conversion(_parsed(lambda target: texts.whole(target.bit_width)))),
-    (_is(STRING), _is(DOUBLE), Conversion(_parsed(lambda _: texts.double))),
-    (_is(STRING), _is(pa.float32()), Conversion(_parsed(lambda _: texts.single))),
+    (_is(STRING), _whole, Conversion(_parsed(lambda target: text_casts.whole(target.bit_width)))),
+    (_is(STRING), _is(DOUBLE), Conversion(_parsed(lambda _: text_casts.double))),
+    (_is(STRING), _is(pa.float32()), Conversion(_parsed(lambda _: text_casts.single))),
     (_is(STRING), _decimal, Conversion(_parsed(_read_decimal))),
-    (_is(STRING), _is(BOOLEAN), Conversion(_parsed(lambda _: texts.boolean))),
-    (_is(STRING), _is(DATE), Conversion(_parsed(lambda _: texts.day))),
-    (_is(STRING), _is(TIMESTAMP), Conversion(_parsed(lambda _: texts.timestamp))),
+    (_is(STRING), _is(BOOLEAN), Conversion(_parsed(lambda _: text_casts.boolean))),
+    (_is(STRING), _is(DATE), Conversion(_parsed(lambda _: text_casts.day))),
+    (_is(STRING), _is(TIMESTAMP), Conversion(_parsed(lambda _: text_casts.timestamp))),
     (_is(STRING), _is(BINARY), Conversion(_by_arrow, fallible=False)),
     (_is(BINARY), _is(STRING), Conversion(_binary_to_text, fallible=False)),
     (_is(DATE), _is(STRING), Conversion(_date_to_text, fallible=False)),

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from millpond.expressions.coercion import BOOLEAN, FLOATS
 from millpond.expressions.frames import Datum, Frame, Mask, Node, as_array, false_rows, run_on, true_rows, valid_rows
-from millpond.expressions.ordering import NULL_RANK, ranks
 from millpond.expressions.rules import anything_rule, comparison_rule, logic_rule, membership_rule
 from millpond.expressions.signatures import Function, Functions, Kernel, Run, Site, SpecialForm, on_columns
+from millpond.expressions.sort_ranks import NULL_RANK, ranks
 
 
 def _boolean(value: bool | None) -> pa.Scalar:

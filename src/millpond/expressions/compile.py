@@ -42,7 +42,7 @@ from millpond.expressions.terms import (
     Variable,
     lambdas_of,
 )
-from millpond.expressions.types import field_type
+from millpond.expressions.type_inference import field_type
 from millpond.schema import Column, Schema
 
 __all__ = ["Compiled", "NotCompilable", "compile_expression", "refusal"]

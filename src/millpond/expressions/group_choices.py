@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from millpond.expressions.coercion import DOUBLE, FLOATS, STRING, is_list, is_number
 from millpond.expressions.failures import NotCompilable, RowError
 from millpond.expressions.group_inputs import Aggregate, Inputs, by_group
-from millpond.expressions.ordering import Numbers, ranks
+from millpond.expressions.sort_ranks import Numbers, ranks
 
 
 def _chosen(inputs: Inputs, rows: Numbers, groups: Numbers) -> pa.Array:

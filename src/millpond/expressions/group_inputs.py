@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.expressions.ordering import Numbers
+from millpond.expressions.sort_ranks import Numbers
 
 Mask = npt.NDArray[np.bool_]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from millpond.expressions.coercion import FLOATS, STRING
 from millpond.expressions.failures import NotCompilable
 from millpond.expressions.group_inputs import Aggregate, Inputs, by_group
-from millpond.expressions.ordering import combined, ranks
+from millpond.expressions.sort_ranks import combined, ranks
 
 # A longer list is Spark's.
 ITEMS_MAX = 2**31 - 1

@@ -15,7 +15,7 @@ from millpond.expressions.array_elements import lengths_of, listed, relisted, si
 from millpond.expressions.coercion import BOOLEAN, FLOATS, INT, is_list
 from millpond.expressions.failures import NotCompilable
 from millpond.expressions.frames import Datum, Frame, Node, as_array, false_rows, mask_of, merge, true_rows, valid_rows
-from millpond.expressions.ordering import combined, ranks
+from millpond.expressions.sort_ranks import combined, ranks
 
 Types = Sequence[pa.DataType]
 Run = Callable[[Frame], Datum]

@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from millpond.expressions.failures import NotCompilable
-from millpond.expressions.texts import Malformed
+from millpond.expressions.text_casts import Malformed
 
 FORMATS_MAX = 256
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from millpond.errors import MillpondError, SetupError, SourceError
 from millpond.kafka.address import Address, client_properties, reachable
-from millpond.kafka.failures import failure, missing, unreachable
+from millpond.kafka.kafka_errors import failure, missing, unreachable
 
 # The most seconds that one request of the administration client may take, and after which errors are looked at.
 ANSWER_S, TURN_S = 15.0, 1.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from millpond.plan.functions import function_name
+from millpond.plan.function_names import function_name
 from millpond.plan.paths import PATH
 from millpond.sql.spark import render
 

@@ -35,7 +35,7 @@ from millpond.plan.bound import BoundQuery, BoundSelect
 from millpond.plan.catalog import Catalog
 from millpond.plan.columns import WINDOW_COLUMNS, column_of
 from millpond.plan.expression_types import as_expression, type_of, with_type
-from millpond.plan.functions import WRAPPERS, aggregates_in
+from millpond.plan.function_names import WRAPPERS, aggregates_in
 from millpond.plan.grouping_sets import grouping_sets, has_sets, membership
 from millpond.plan.model import BESIDE
 from millpond.plan.over_streams import with_windows

@@ -15,7 +15,7 @@ from millpond.plan.columns import Names, Relations, bind_expression, expand_valu
 from millpond.plan.expression_types import type_of, with_type
 from millpond.plan.findings import Findings
 from millpond.plan.from_clause import bind_from, bind_generators
-from millpond.plan.functions import has_aggregate
+from millpond.plan.function_names import has_aggregate
 from millpond.plan.outputs import as_projection, expand_star, is_star, output_of
 from millpond.schema import Schema
 from millpond.sql import nodes

@@ -11,12 +11,12 @@ from sqlglot import exp
 
 from millpond.errors import did_you_mean
 from millpond.expressions.coercion import STRING, plain
-from millpond.expressions.types import field_type
+from millpond.expressions.type_inference import field_type
 from millpond.plan.bound import BoundSelect, Item, Joined, Match, Scope, Spot
 from millpond.plan.catalog import Relation
 from millpond.plan.expression_types import NAME, type_of, with_type
 from millpond.plan.findings import Findings
-from millpond.plan.functions import is_aggregate
+from millpond.plan.function_names import is_aggregate
 from millpond.plan.path_uses import star_path, use_paths
 from millpond.plan.paths import PathError, expand
 from millpond.schema import TIMESTAMP

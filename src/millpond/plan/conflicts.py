@@ -10,7 +10,7 @@ from millpond.plan.bound import BoundQuery, Item, Scope
 from millpond.plan.change_model import EXCLUDED, OnConflict
 from millpond.plan.context import Context
 from millpond.plan.expression_types import as_expression
-from millpond.plan.functions import has_aggregate
+from millpond.plan.function_names import has_aggregate
 from millpond.plan.statement_relations import StatementRelations
 from millpond.plan.with_clauses import Clauses
 from millpond.schema import Schema

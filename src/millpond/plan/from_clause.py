@@ -14,7 +14,7 @@ from millpond.plan.bound import Item, Reference, Scope, Spot
 from millpond.plan.catalog import Relation, RelationKind
 from millpond.plan.columns import column_of, sentence
 from millpond.plan.expression_types import NAME, type_of, with_type
-from millpond.plan.functions import function_name
+from millpond.plan.function_names import function_name
 from millpond.plan.model import BATCH, VERSIONS
 from millpond.redact import redact
 from millpond.schema import Column, Schema

@@ -12,9 +12,9 @@ from millpond.plan.bound import BoundQuery, Item, Output, Scope
 from millpond.plan.columns import column_of
 from millpond.plan.expression_types import NAME, type_of
 from millpond.plan.findings import Findings
-from millpond.plan.functions import function_name
+from millpond.plan.function_names import function_name
 from millpond.sql.dialect import MILLPOND
-from millpond.sql.functions import NAME_KEY
+from millpond.sql.function_calls import NAME_KEY
 
 
 def is_star(node: exp.Expr) -> bool:

@@ -14,7 +14,7 @@ from millpond.expressions.coercion import DATE, INTEGERS
 from millpond.expressions.terms import Constant, Interval
 from millpond.plan.aggregate_model import END, START, AggregatePlan
 from millpond.plan.expression_types import as_expression, type_of, with_type
-from millpond.plan.functions import function_name, parts
+from millpond.plan.function_names import function_name, parts
 from millpond.plan.model import BATCH
 from millpond.plan.over_model import RUNNING, FrameKind, OverCall, OverFrame, OverPlan, OverWindow
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ, type_name

@@ -12,7 +12,7 @@ from millpond.errors import BindError, did_you_mean
 from millpond.expressions.coercion import DOUBLE, INTEGERS, PRECISION_MAX, STRING, bounded, is_number
 from millpond.plan.aggregate_calls import SYNONYMS
 from millpond.plan.expression_types import NAME, as_expression, type_of, with_type
-from millpond.plan.functions import function_name, is_aggregate
+from millpond.plan.function_names import function_name, is_aggregate
 from millpond.plan.paths import PATH, PathError, expand, parsed
 from millpond.schema import Schema, type_name
 from millpond.sql.nodes import Path

@@ -12,9 +12,9 @@ from millpond.errors import did_you_mean
 from millpond.expressions.coercion import INTEGERS, STRING, common, has_map, is_list, plain
 from millpond.plan.expression_types import with_type
 from millpond.schema import type_name
-from millpond.sql.literals import encode
 from millpond.sql.nodes import Path
 from millpond.sql.parser import parse_expression
+from millpond.sql.string_literals import encode
 
 # The meta key of an expanded path: its text, as the user wrote it.
 PATH = "mp_path"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from millpond.plan.bound import BoundQuery, BoundSelect
-from millpond.plan.functions import function_name, has_aggregate
+from millpond.plan.function_names import function_name, has_aggregate
 from millpond.plan.model import BATCH, Access, AccessKind, TableKind, TablePlan
 from millpond.sql.conditions import all_of
 

@@ -18,7 +18,7 @@ from millpond.plan.bound import Item, Scope
 from millpond.plan.context import Context
 from millpond.plan.expression_types import as_expression, type_of
 from millpond.plan.findings import Findings
-from millpond.plan.functions import has_aggregate
+from millpond.plan.function_names import has_aggregate
 from millpond.plan.model import TablePlan
 from millpond.plan.option_owners import Shares
 from millpond.plan.statement_relations import StatementRelations

@@ -23,11 +23,18 @@ from millpond.plan.declarations import declared_schema
 from millpond.plan.definition import meaning, plain_text, surroundings
 from millpond.plan.hidden_tables import looked_up_table
 from millpond.plan.history import add_history, with_history
-from millpond.plan.keys import MessageKey, hold_written_key, key_of_query, message_key, with_hidden_key, with_identity
 from millpond.plan.model import BATCH, StepKind, TableKind, TablePlan
 from millpond.plan.option_owners import TABLE_OPTIONS, read_entries
 from millpond.plan.outputs import name_outputs
 from millpond.plan.plain_queries import is_plain, plain_columns
+from millpond.plan.primary_keys import (
+    MessageKey,
+    hold_written_key,
+    key_of_query,
+    message_key,
+    with_hidden_key,
+    with_identity,
+)
 from millpond.plan.pushdown import wanted_by
 from millpond.plan.source_catalog import short_hash
 from millpond.plan.statement_relations import StatementRelations, texts_of_views, written_in

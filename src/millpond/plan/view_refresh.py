@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from millpond.plan.bound import BoundQuery, BoundSelect, Item
 from millpond.plan.expression_types import type_of
-from millpond.plan.functions import function_name, parts
+from millpond.plan.function_names import function_name, parts
 from millpond.sql.conditions import all_of
 
 # Clauses and functions that make a row of the result depend on rows outside of its part.

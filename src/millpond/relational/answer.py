@@ -12,7 +12,7 @@ from sqlglot import exp
 from millpond.contracts.evaluator import Engine, Input, Inputs, Limits
 from millpond.errors import TableError
 from millpond.expressions.failures import NotCompilable, SeveralRows
-from millpond.relational import from_clause, set_operations, subqueries, windows
+from millpond.relational import from_clause, set_operations, subqueries, window_functions
 from millpond.relational.codes import Values, group_codes
 from millpond.relational.compiled import SUBQUERY, QueryCache, checked, with_windows
 from millpond.relational.generators import lifted
@@ -118,7 +118,7 @@ class Answer:
         flat = self._cache.flat(expression)
         for number, part in enumerate(flat.parts):
             if isinstance(part, exp.Window):
-                found = windows.value(self, part, rows)
+                found = window_functions.value(self, part, rows)
             else:
                 found = subqueries.value(self, part, rows)
             rows = rows.with_column(SUBQUERY, f"s{number}", found, f"_{next(self.numbers)}")

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from millpond.expressions.casts import as_type
 from millpond.expressions.failures import NotCompilable, RowError
-from millpond.expressions.ordering import ranks, single_zero_and_nan
+from millpond.expressions.sort_ranks import ranks, single_zero_and_nan
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Values: TypeAlias = pa.Array | pa.ChunkedArray

@@ -16,7 +16,7 @@ from millpond.expressions.failures import NotCompilable
 from millpond.relational.codes import Numbers, Values, in_type, whole
 from millpond.relational.evaluation import Evaluation
 from millpond.relational.inputs import Rows, known_as
-from millpond.sql.functions import function_name
+from millpond.sql.function_calls import function_name
 
 # A batch of which a generator makes more rows than this is evaluated by Spark.
 ROWS_MAX = 5_000_000

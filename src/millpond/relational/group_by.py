@@ -12,12 +12,12 @@ from sqlglot import exp
 
 from millpond.expressions.aggregates import Groups as RowGroups
 from millpond.expressions.failures import NotCompilable
-from millpond.expressions.ordering import single_zero_and_nan
+from millpond.expressions.sort_ranks import single_zero_and_nan
 from millpond.relational.codes import Numbers, Values, group_codes
 from millpond.relational.compiled import QueryCache
 from millpond.relational.inputs import Rows
 from millpond.relational.joins import Evaluate, as_mask
-from millpond.sql.functions import AGGREGATES, function_name
+from millpond.sql.function_calls import AGGREGATES, function_name
 
 # The relation whose columns are the keys and aggregates of groups.
 GROUPS = "__groups"

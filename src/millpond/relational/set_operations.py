@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from millpond.expressions.coercion import wider
 from millpond.expressions.failures import NotCompilable
-from millpond.expressions.ordering import single_zero_and_nan
+from millpond.expressions.sort_ranks import single_zero_and_nan
 from millpond.relational.codes import Numbers, group_codes, in_type
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from millpond.expressions.failures import NotCompilable, SeveralRows
-from millpond.expressions.ordering import NULL_RANK, ranks
+from millpond.expressions.sort_ranks import NULL_RANK, ranks
 from millpond.relational.codes import Numbers, Values, whole
 from millpond.relational.compiled import checked
 from millpond.relational.evaluation import Evaluation

@@ -15,7 +15,7 @@ from sqlglot import exp
 from millpond.expressions.calls import read
 from millpond.expressions.coercion import DATE, INTEGERS
 from millpond.expressions.failures import NotCompilable
-from millpond.expressions.ordering import NULL_RANK, combined, ranks
+from millpond.expressions.sort_ranks import NULL_RANK, combined, ranks
 from millpond.expressions.terms import Constant, Interval
 from millpond.relational.codes import Numbers, Values, group_codes, whole
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ

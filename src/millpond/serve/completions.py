@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 
 from millpond.contracts.source import without_identity
-from millpond.plan.functions import AGGREGATES, FUNCTIONS, RANKINGS
+from millpond.plan.function_names import AGGREGATES, FUNCTIONS, RANKINGS
 from millpond.plan.option_owners import TABLE_OPTIONS
 from millpond.registry import find, names
 from millpond.serve.endpoints import Call, Endpoint, answer_json
 from millpond.settings import FLOW_OPTIONS, SETTINGS
-from millpond.sql.functions import REFUSED
+from millpond.sql.function_calls import REFUSED
 
 if TYPE_CHECKING:
     from millpond.app.app import App

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
+from millpond.serve.chart_data import record
 from millpond.serve.connections import http_server
 from millpond.serve.endpoints import Served
-from millpond.serve.history import record
 from millpond.serve.policy import Policy
 from millpond.serve.routes import application
 

@@ -8,7 +8,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from millpond.serve import answers, changes, completions, control, graph, history, hooks, metrics, page, status
+from millpond.serve import (
+    answers,
+    chart_data,
+    completions,
+    control,
+    graph,
+    hooks,
+    metrics,
+    page,
+    server_sent_events,
+    status,
+)
 from millpond.serve.endpoints import Call, Endpoint, Served, answer_json, openapi
 from millpond.serve.guard import Guard
 from millpond.serve.problems import RequestError
@@ -22,11 +33,11 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *status.ENDPOINTS,
     *metrics.ENDPOINTS,
     *answers.ENDPOINTS,
-    *changes.ENDPOINTS,
+    *server_sent_events.ENDPOINTS,
     *control.ENDPOINTS,
     *hooks.ENDPOINTS,
     *graph.ENDPOINTS,
-    *history.ENDPOINTS,
+    *chart_data.ENDPOINTS,
     *completions.ENDPOINTS,
     *page.ENDPOINTS,
     Endpoint("GET", "/api", "This description, as an OpenAPI document.", describe),

@@ -18,9 +18,9 @@ import pyarrow as pa
 from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
 from millpond.errors import MillpondError, Problem, SinkError, SourceError
 from millpond.kafka.address import Address, address_of, client_properties, reachable, said_by
+from millpond.kafka.admin import connected
 from millpond.kafka.avro import KEY, VALUE, wrong_schema
-from millpond.kafka.client import connected
-from millpond.kafka.failures import failure, missing, sort_of, unreachable
+from millpond.kafka.kafka_errors import failure, missing, sort_of, unreachable
 from millpond.kafka.librdkafka import Topics, is_installed, kafka_error, meaning, untranslated
 from millpond.kafka.options import AVRO, BROKERS, CREATION, DELIMITER, FORMAT, KEY_FORMAT, PASSED_ON, not_passed_on
 from millpond.kafka.producer import Producer
@@ -33,7 +33,7 @@ from millpond.sinks.message_parts import are_messages, mark_headers, messages_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from millpond.sinks.messages import Shape
+    from millpond.sinks.kafka_messages import Shape
 
 OPTIONS = (
     FORMAT,
@@ -112,7 +112,7 @@ class KafkaSink:
     def stage(self, rows: pa.Table | DataFrame, mark: Mark) -> dict[str, Any] | None:
         if isinstance(rows, pa.Table):
             return self._send(rows, mark)
-        from millpond.sinks.messages import Shape, send
+        from millpond.sinks.kafka_messages import Shape, send
 
         self._shape = self._shape or Shape(self._spec, self._address.topics[0])
         # For a one-shot statement, `require` was not called before.

@@ -20,7 +20,7 @@ from millpond.disk import sync_folder, touch_private
 from millpond.errors import MillpondError, Problem, SinkError, SourceError
 from millpond.faults import reach
 from millpond.kafka.address import Address, address_of, reachable
-from millpond.kafka.failures import unreachable
+from millpond.kafka.kafka_errors import unreachable
 from millpond.kafka.librdkafka import Topics, c_properties, kafka_error, library, meaning, untranslated
 from millpond.kafka.producer import Producer
 from millpond.sinks.message_parts import HEADERS, KEY, VALUE, are_messages, messages_of
@@ -29,7 +29,7 @@ from millpond.sinks.outbox import Outbox, Parcel
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from millpond.sinks.messages import Shape
+    from millpond.sinks.kafka_messages import Shape
 
 EXACTLY_ONCE = "exactly-once"
 # The most messages of a record batch of the outbox.
@@ -159,7 +159,7 @@ class TransactionalKafkaSink:
         if isinstance(rows, pa.Table):
             messages = rows
         else:
-            from millpond.sinks.messages import Shape, finished
+            from millpond.sinks.kafka_messages import Shape, finished
 
             self._shape = self._shape or Shape(self._spec, self._address.topics[0])
             messages = finished(rows, self._shape)

@@ -24,7 +24,7 @@ class S3Folder:
     """A Destination; a file is removed when its object exists."""
 
     def __init__(self, spec: SinkSpec) -> None:
-        from millpond.objects.store import Bucket
+        from millpond.objects.bucket import Bucket
 
         assert spec.folder is not None, "an app that opens a sink gives it a folder"
         self.staging = spec.folder / STAGING

@@ -24,7 +24,7 @@ from millpond.contracts.source import (
 from millpond.contracts.table import Rows
 from millpond.errors import Problem, Severity
 from millpond.options import INTEGER, POSITIVE, Option, choice
-from millpond.sources.records.columns import VALUE
+from millpond.sources.records.column_types import VALUE
 from millpond.sources.records.python_records import columns_of, json_records, known_names, unknown_names
 from millpond.sources.records.sent import RECORDS, SentRecords
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from sqlglot import exp
 
-from millpond.sql.functions import AGGREGATES, function_name
+from millpond.sql.function_calls import AGGREGATES, function_name
 
 
 def all_of(condition: exp.Expr | None) -> Iterator[exp.Expr]:

@@ -11,9 +11,9 @@ from sqlglot.generators.spark import SparkGenerator
 from sqlglot.tokenizer_core import TokenType
 
 from millpond.sql import nodes
-from millpond.sql.functions import NAME_KEY
+from millpond.sql.function_calls import NAME_KEY
 from millpond.sql.grammar import Grammar
-from millpond.sql.literals import encode
+from millpond.sql.string_literals import encode
 from millpond.sql.words import KEYWORDS, OPERATORS
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")

@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.errors import SqlError, did_you_mean
 from millpond.sql import nodes
-from millpond.sql.functions import FUNCTION_PARSERS, FUNCTIONS, NO_PAREN_FUNCTION_PARSERS
+from millpond.sql.function_calls import FUNCTION_PARSERS, FUNCTIONS, NO_PAREN_FUNCTION_PARSERS
 from millpond.sql.nodes import take_path
 from millpond.sql.strictness import StrictParser
 from millpond.sql.tokens import HINT_END, URI

@@ -9,6 +9,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from millpond.sql.grammar import Grammar
 from millpond.sql.parse_target import take_source
+from millpond.sql.parse_types import take_type
 from millpond.sql.statements import (
     CheckDef,
     ColumnDef,
@@ -20,7 +21,6 @@ from millpond.sql.statements import (
     Statement,
     Watermark,
 )
-from millpond.sql.types import take_type
 from millpond.sql.with_options import take_options
 
 

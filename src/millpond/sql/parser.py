@@ -29,11 +29,11 @@ from millpond.sql.parse_other import (
     parse_show,
     parse_start,
 )
+from millpond.sql.parse_types import take_type
 from millpond.sql.statements import Explain, Statement
 from millpond.sql.strictness import unbalanced
 from millpond.sql.text import SourceText
 from millpond.sql.tokens import URI, Lexed, lex, normal_text, without_options
-from millpond.sql.types import take_type
 from millpond.sql.words import CLAUSES
 
 __all__ = ["Script", "parse_expression", "parse_script", "parse_type", "place_of"]

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from sqlglot import exp
 
-from millpond.sql.functions import AGGREGATES, function_name
+from millpond.sql.function_calls import AGGREGATES, function_name
 
 Tree = TypeVar("Tree", bound=exp.Expr)
 

@@ -10,7 +10,7 @@ from sqlglot import ErrorLevel, exp
 from millpond.errors import BindError
 from millpond.sql.conditions import is_correlated
 from millpond.sql.dialect import MILLPOND
-from millpond.sql.functions import REFUSED_HINT, refusal
+from millpond.sql.function_calls import REFUSED_HINT, refusal
 
 
 def render(node: exp.Expr) -> str:

@@ -11,7 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
 
 from millpond.errors import Problem
-from millpond.sql.literals import decode, encode
+from millpond.sql.string_literals import decode, encode
 from millpond.sql.text import SourceText, Splice, variable_at
 
 URI = TokenType.URI_START

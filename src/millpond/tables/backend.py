@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from millpond.contracts.table import TableSpec
 from millpond.tables.draft import Base, Draft
-from millpond.tables.history import History
 from millpond.tables.index import Ids
+from millpond.tables.recent_changes import History
 
 
 class Urgency(IntEnum):

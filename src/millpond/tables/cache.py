@@ -17,7 +17,7 @@ from millpond.tables.backend import Urgency
 from millpond.tables.draft import Draft
 from millpond.tables.heap import Heap, Version, empty_version
 from millpond.tables.index import Ids, distinct
-from millpond.tables.keys import Keys
+from millpond.tables.lookup_keys import Keys
 from millpond.tables.memory import MemoryRows, Prepared
 from millpond.tables.next_version import Addition
 

@@ -12,7 +12,7 @@ import numpy as np
 from millpond.errors import MillpondError
 from millpond.tables.heap import Version, no_rows
 from millpond.tables.index import Ids
-from millpond.tables.keys import key_columns
+from millpond.tables.lookup_keys import key_columns
 from millpond.tables.next_version import Addition, staged
 
 if TYPE_CHECKING:

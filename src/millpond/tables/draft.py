@@ -15,7 +15,7 @@ from millpond.contracts.table import TableFiles
 from millpond.schema import Schema
 from millpond.tables.heap import Version, empty_version, no_rows
 from millpond.tables.index import Ids
-from millpond.tables.keys import Keys, key_columns
+from millpond.tables.lookup_keys import Keys, key_columns
 from millpond.tables.next_version import Addition, changed
 from millpond.tables.single_rows import Row, RowShape
 

@@ -28,7 +28,7 @@ from millpond.tables.index import (
     sorted_run,
     with_run,
 )
-from millpond.tables.keys import Keys, among, contiguous
+from millpond.tables.lookup_keys import Keys, among, contiguous
 from millpond.tables.single_rows import Row, shape_of
 
 ROWS_MAX = 65_536

@@ -16,7 +16,7 @@ from millpond.tables.backend import Prepared, TableRows
 from millpond.tables.draft import Base, Draft, State
 from millpond.tables.heap import Version
 from millpond.tables.index import Ids
-from millpond.tables.keys import Keys
+from millpond.tables.lookup_keys import Keys
 from millpond.tables.read_through import SIZE_MAX, ReadThrough
 from millpond.tables.selection import Condition, Evaluator, parsed
 from millpond.tables.single_rows import shape_of

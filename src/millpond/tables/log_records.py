@@ -17,7 +17,7 @@ from millpond.tables.backend import Prepared
 from millpond.tables.commit_log import Record
 from millpond.tables.draft import Base, Draft
 from millpond.tables.index import Ids
-from millpond.tables.keys import Keys, key_columns
+from millpond.tables.lookup_keys import Keys, key_columns
 
 Blob = memoryview | bytes
 # An Arrow buffer, or bytes.

@@ -17,12 +17,12 @@ from millpond.errors import TableError
 from millpond.tables.backend import Urgency
 from millpond.tables.draft import Draft
 from millpond.tables.index import Ids
-from millpond.tables.keys import Keys, among, key_columns
 from millpond.tables.lookup_cache import CachedKeys, without_nulls
+from millpond.tables.lookup_keys import Keys, among, key_columns
 from millpond.tables.next_version import Addition, changed
-from millpond.tables.remote.cache import RemoteCache
-from millpond.tables.remote.history import RemoteHistory
-from millpond.tables.remote.reader import ROW, ROWS_MAX, RemoteReader, RemoteVersion, stored_schema
+from millpond.tables.remote.remote_changes import RemoteHistory
+from millpond.tables.remote.row_cache import RemoteCache
+from millpond.tables.remote.version_reader import ROW, ROWS_MAX, RemoteReader, RemoteVersion, stored_schema
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
 

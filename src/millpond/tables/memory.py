@@ -16,10 +16,10 @@ from millpond.tables.backend import Urgency
 from millpond.tables.compaction import Compaction
 from millpond.tables.draft import Draft
 from millpond.tables.heap import Version, empty_version
-from millpond.tables.history import Entry, History, renumbered
 from millpond.tables.index import Ids
-from millpond.tables.keys import key_columns
+from millpond.tables.lookup_keys import key_columns
 from millpond.tables.next_version import Addition, Staged, changed, compacted, entries_of, staged
+from millpond.tables.recent_changes import Entry, History, renumbered
 from millpond.tables.spill_files import SPILL, SpillFolder, temporary_root
 from millpond.tables.spill_policy import Spill
 

@@ -25,9 +25,9 @@ from millpond.contracts.table import BackendPlugin, Capabilities, Clock, TableSp
 from millpond.errors import ConstraintError, MillpondError, SetupError, SourceError, StateError, TableError
 from millpond.options import POSITIVE, SPAN, TEXT, Option
 from millpond.tables.pushdown import IsNull, Joined, Part, pushed_part
-from millpond.tables.remote.documents import as_stored, column_of, document_ids, is_compared
-from millpond.tables.remote.reader import stored_schema
+from millpond.tables.remote.document_values import as_stored, column_of, document_ids, is_compared
 from millpond.tables.remote.rows import RemoteRows
+from millpond.tables.remote.version_reader import stored_schema
 
 SCHEME = "mongodb"
 COMMITS = "millpond_commits"

@@ -26,10 +26,10 @@ from millpond.errors import ConstraintError, SourceError
 from millpond.options import DURATION, TEXT, Option
 from millpond.schema import type_name
 from millpond.tables.pushdown import SqlRules, pushed
+from millpond.tables.remote.driver_rows import arrow_of, row_keys, texts_of
 from millpond.tables.remote.replicas import Replicas
 from millpond.tables.remote.rows import RemoteRows
 from millpond.tables.remote.sql_table import COMMITS, PLACE, SqlTable, held_in, wrong_url
-from millpond.tables.remote.values import arrow_of, row_keys, texts_of
 
 # The key of a table of groups, whose own key may be NULL.
 GROUP = "millpond_key"

@@ -16,7 +16,7 @@ from millpond.tables.chunks import Chunks
 from millpond.tables.hashing import Words, equal_rows
 from millpond.tables.heap import Heap, Version, no_rows, with_runs
 from millpond.tables.index import Ids, KeyIndex, Links, Slots, renumbered_run
-from millpond.tables.keys import Keys
+from millpond.tables.lookup_keys import Keys
 from millpond.tables.single_rows import Row, RowShape
 
 _ROWS_MAX = int(np.iinfo(np.int32).max)

@@ -18,17 +18,24 @@ from sqlglot import exp
 
 from millpond.contracts.remote_table import Mark, RowChange
 from millpond.contracts.table import BackendPlugin, Capabilities, Clock, TableSpec
-from millpond.databases.postgresql.catalog import COLUMNS_QUERY, KEYS_QUERY, quoted
-from millpond.databases.postgresql.connection import PORT, SCHEME, connect, translated
-from millpond.databases.postgresql.texts import copy_bytes, type_text
+from millpond.databases.postgresql.connection import (
+    COLUMNS_QUERY,
+    KEYS_QUERY,
+    PORT,
+    SCHEME,
+    connect,
+    quoted,
+    translated,
+)
+from millpond.databases.postgresql.copy_texts import copy_bytes, type_text
 from millpond.databases.postgresql.types import type_of
 from millpond.errors import ConstraintError, SourceError
 from millpond.options import TEXT, Option
 from millpond.schema import type_name
 from millpond.tables.pushdown import SqlRules, pushed
+from millpond.tables.remote.driver_rows import arrow_of, without_nul
 from millpond.tables.remote.rows import RemoteRows
 from millpond.tables.remote.sql_table import COMMITS, PLACE, SqlTable, held_in, wrong_url
-from millpond.tables.remote.values import arrow_of, without_nul
 
 ROWS, NUMBER, OP = "millpond_rows", "millpond_number", "millpond_op"
 # How long the lock of a process that has just ended may last.

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from millpond.tables.draft import State
 from millpond.tables.index import Ids
-from millpond.tables.keys import Keys
+from millpond.tables.lookup_keys import Keys
 
 SIZE_MAX = 10_000
 # Rows stay in the block in which they were read; a block is copied when only this share of its rows is still used.

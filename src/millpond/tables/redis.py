@@ -26,9 +26,9 @@ from millpond.errors import MillpondError, SetupError, SourceError, StateError, 
 from millpond.options import NAMES, POSITIVE, SPAN, TEXT, Option
 from millpond.schema import Schema
 from millpond.tables.pushdown import Range, ranges
-from millpond.tables.remote.reader import stored_schema
+from millpond.tables.remote.driver_rows import from_texts, row_keys, texts_of
 from millpond.tables.remote.rows import RemoteRows
-from millpond.tables.remote.values import from_texts, row_keys, texts_of
+from millpond.tables.remote.version_reader import stored_schema
 
 SCHEME = "redis"
 # How long the connection of a process that has just ended may last.

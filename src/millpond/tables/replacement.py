@@ -8,7 +8,7 @@ import pyarrow as pa
 from millpond.tables.draft import Draft
 from millpond.tables.hashing import equal_rows, hash_columns
 from millpond.tables.index import Ids
-from millpond.tables.keys import Keys
+from millpond.tables.lookup_keys import Keys
 
 # Rows that are hashed at a time.
 SLICE_ROWS = 65_536

@@ -16,7 +16,7 @@ from millpond.contracts.table import ROWS_HINT, Rows, frame_as_arrow
 from millpond.errors import BindError, ConstraintError, TableError, did_you_mean
 from millpond.schema import Column, Schema, type_name
 from millpond.tables.index import Ids
-from millpond.tables.values import INTEGER_BITS, Refused, cast_array, converter, plain_value, to_timestamp
+from millpond.tables.value_conversion import INTEGER_BITS, Refused, cast_array, converter, plain_value, to_timestamp
 
 _NONE = type(None)
 _ARROW_REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError)

@@ -17,18 +17,18 @@ from millpond.contracts.table import Fallback
 from millpond.errors import BindError, TableError, did_you_mean
 from millpond.expressions.aggregates import compile_aggregate
 from millpond.expressions.compile import Compiled, NotCompilable, compile_expression
-from millpond.expressions.keys import Lookup, key_lookup
+from millpond.expressions.key_conditions import Lookup, key_lookup
 from millpond.expressions.parameters import in_order, matched
-from millpond.plan.functions import aggregates_in, has_aggregate
+from millpond.plan.function_names import aggregates_in, has_aggregate
 from millpond.plan.path_uses import with_paths
 from millpond.schema import Column, Schema
 from millpond.sql.parser import parse_expression
 from millpond.tables.draft import State
 from millpond.tables.hashing import null_rows
 from millpond.tables.index import Ids, distinct
-from millpond.tables.keys import Keys, OneKey, among
+from millpond.tables.lookup_keys import Keys, OneKey, among
 from millpond.tables.row_conversion import to_array
-from millpond.tables.values import cast_array
+from millpond.tables.value_conversion import cast_array
 
 # The sizes of the caches of parsed texts (least recently used) and of compiled expressions per table (oldest).
 _PARSED_MAX = 1024

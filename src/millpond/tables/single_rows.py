@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ, Column, Schema
-from millpond.tables.keys import OneKey
-from millpond.tables.values import EXACT
+from millpond.tables.lookup_keys import OneKey
+from millpond.tables.value_conversion import EXACT
 
 Row = tuple[Any, ...]
 

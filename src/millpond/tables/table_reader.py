@@ -16,10 +16,10 @@ from millpond.schema import Column, Schema
 from millpond.tables import selection
 from millpond.tables.draft import State
 from millpond.tables.index import Ids, distinct
-from millpond.tables.keys import Keys, OneKey
+from millpond.tables.lookup_keys import Keys, OneKey
 from millpond.tables.row_conversion import exact_array, to_array, unmatched
 from millpond.tables.selection import Condition, Evaluator, as_condition
-from millpond.tables.values import cast_array, may_round
+from millpond.tables.value_conversion import cast_array, may_round
 
 
 @documented

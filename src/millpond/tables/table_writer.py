@@ -17,12 +17,12 @@ from millpond.tables import selection
 from millpond.tables.constraints import require_checks
 from millpond.tables.draft import Draft
 from millpond.tables.index import Ids
-from millpond.tables.keys import Keys, check_nulls, check_unique, key_columns, last_of_each, shown_key
+from millpond.tables.lookup_keys import Keys, check_nulls, check_unique, key_columns, last_of_each, shown_key
 from millpond.tables.replacement import Replacement
 from millpond.tables.row_conversion import Incoming, incoming, to_array
 from millpond.tables.single_rows import Row, RowShape
 from millpond.tables.table_reader import ReadableTable
-from millpond.tables.values import cast_array
+from millpond.tables.value_conversion import cast_array
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
 

@@ -14,8 +14,8 @@ from millpond.errors import ConflictError, TableError
 from millpond.histogram import Histogram
 from millpond.tables.draft import Base, Draft, DraftPoint, State
 from millpond.tables.index import Ids
-from millpond.tables.keys import Keys
 from millpond.tables.live_table import LiveTable
+from millpond.tables.lookup_keys import Keys
 from millpond.tables.table_writer import WritableTable
 
 if TYPE_CHECKING:

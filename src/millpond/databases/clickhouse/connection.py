@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.databases.address import Address, address_of
-from millpond.databases.clickhouse.failures import translated
-from millpond.databases.statements import Statement
+from millpond.databases.clickhouse.clickhouse_errors import translated
+from millpond.databases.sql_text import Statement
 from millpond.errors import SourceError
 
 SCHEME = "clickhouse"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.contracts.source import BAD, RAW
-from millpond.databases.values import Reasons, decimals
+from millpond.databases.driver_values import Reasons, decimals
 from millpond.schema import TIMESTAMP, type_name
 
 DIGITS_MAX = 38

@@ -15,12 +15,12 @@ from typing import Any
 
 from millpond.contracts.changes import NOT_POSSIBLE, POSITION_GONE
 from millpond.databases.address import Address, address_of
-from millpond.databases.mysql.connection import CLIENT_ERRORS, PORT, SCHEME, connect, failure, translated
-from millpond.databases.mysql.positions import (
+from millpond.databases.mysql.binlog_positions import (
     LogPosition,
     ranges_bytes,
     ranges_of,
 )
+from millpond.databases.mysql.connection import CLIENT_ERRORS, PORT, SCHEME, connect, failure, translated
 from millpond.errors import SourceError
 
 # Kinds of events.

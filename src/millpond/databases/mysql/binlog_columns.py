@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millpond.databases.driver_values import Reasons, in_zone
 from millpond.databases.mysql.connection import (
     BIT,
     DATE,
@@ -34,7 +35,6 @@ from millpond.databases.mysql.connection import (
     WHOLE,
     YEAR,
 )
-from millpond.databases.values import Reasons, in_zone
 from millpond.schema import TIMESTAMP, type_name
 
 NEWDATE, VARCHAR, STAMP2, DATETIME2, TIME2 = 14, 15, 17, 18, 19

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from millpond.contracts.changes import POSITION_GONE, Changes, Operation
 from millpond.contracts.source import BAD, RAW
+from millpond.databases.driver_values import Reasons
 from millpond.databases.mysql.binlog import COMPRESSED, DELETES, INSERTS, SECOND_FORM, Event, inflated, not_possible
 from millpond.databases.mysql.binlog_columns import (
     BLOB,
@@ -32,7 +33,6 @@ from millpond.databases.mysql.binlog_columns import (
     reader_of,
 )
 from millpond.databases.mysql.connection import BINARY, BIT, DOUBLE, FLOAT, JSON, NEWDECIMAL
-from millpond.databases.values import Reasons
 from millpond.errors import SourceError
 from millpond.schema import TIMESTAMP, Column, Schema
 

@@ -9,10 +9,10 @@ from typing import Any
 from millpond.contracts.source import SourceSpec
 from millpond.databases.address import Address, address_of
 from millpond.databases.mysql.binlog import no_privilege, not_possible, require_privilege
+from millpond.databases.mysql.binlog_positions import LogPosition
 from millpond.databases.mysql.binlog_rows import CatalogColumn
 from millpond.databases.mysql.connection import PORT, SCHEME, connect, translated
 from millpond.databases.mysql.logged_statements import Name
-from millpond.databases.mysql.positions import LogPosition
 from millpond.errors import SourceError
 from millpond.schema import Schema
 

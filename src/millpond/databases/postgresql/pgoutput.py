@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from millpond.contracts.changes import Changes, Operation
 from millpond.contracts.source import BAD, RAW
+from millpond.databases.driver_values import Reasons
 from millpond.databases.postgresql.types import PgType, from_texts
-from millpond.databases.values import Reasons
 from millpond.schema import TIMESTAMP, Column, Schema
 
 EPOCH = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)

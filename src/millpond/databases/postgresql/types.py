@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.databases.values import UNBOUNDED, Reasons, decimals, in_zone
+from millpond.databases.driver_values import UNBOUNDED, Reasons, decimals, in_zone
 from millpond.schema import TIMESTAMP, type_name
 
 BOOL, BYTEA, NAME, INT8, INT2, INT4, TEXT = 16, 17, 19, 20, 21, 23, 25

@@ -12,7 +12,7 @@ from millpond.plan.bound import BoundSelect, Spot
 from millpond.plan.checks.subject import Subject
 from millpond.plan.context import Planned
 from millpond.plan.expression_types import type_of
-from millpond.plan.functions import aggregates_in, function_name, is_aggregate, is_ranking, parts
+from millpond.plan.function_names import aggregates_in, function_name, is_aggregate, is_ranking, parts
 from millpond.plan.model import StepKind
 from millpond.schema import type_name
 from millpond.sql.statements import CreateStream, Merge, Update

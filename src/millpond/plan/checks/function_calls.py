@@ -8,9 +8,9 @@ from sqlglot import exp
 
 from millpond.errors import Problem, did_you_mean
 from millpond.plan.checks.subject import Subject
-from millpond.plan.functions import FUNCTIONS, function_name
+from millpond.plan.function_names import FUNCTIONS, function_name
 from millpond.sql import foreign
-from millpond.sql.functions import REFUSED_HINT, refusal
+from millpond.sql.function_calls import REFUSED_HINT, refusal
 
 
 def check(subject: Subject) -> Iterator[Problem]:

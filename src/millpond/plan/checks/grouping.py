@@ -10,7 +10,7 @@ from millpond.errors import Problem
 from millpond.plan.binder import WRONG
 from millpond.plan.bound import BoundSelect
 from millpond.plan.checks.subject import Subject
-from millpond.plan.functions import WRAPPERS, is_aggregate
+from millpond.plan.function_names import WRAPPERS, is_aggregate
 from millpond.sql.conditions import relation_names
 
 

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from millpond.errors import Problem
 from millpond.plan.checks.subject import Subject
-from millpond.plan.functions import has_aggregate
+from millpond.plan.function_names import has_aggregate
 from millpond.sql.statements import Upsert
 
 

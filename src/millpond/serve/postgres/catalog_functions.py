@@ -10,7 +10,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel
 
-from millpond.serve.postgres.values import NUMERIC, TYPES
+from millpond.serve.postgres.wire_values import NUMERIC, TYPES
 
 VERSION = "15.0"
 VERSION_TEXT = f"PostgreSQL {VERSION} (Millpond)"

@@ -14,10 +14,10 @@ from millpond.errors import OptionError
 from millpond.serve.addresses import Address
 from millpond.serve.endpoints import Served
 from millpond.serve.policy import Policy
-from millpond.serve.postgres import messages as wire
+from millpond.serve.postgres import protocol as wire
 from millpond.serve.postgres.catalog_functions import SETTINGS
+from millpond.serve.postgres.client_session import Session, Sessions
 from millpond.serve.postgres.scram import MECHANISM, Scram, ScramError
-from millpond.serve.postgres.session import Session, Sessions
 from millpond.settings import Settings
 
 LOGIN_S = 30.0

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from millpond.contracts.sink import Sink, SinkPlugin, SinkSpec
 from millpond.databases.address import SINK_PARAMETERS, located_sink, said_by_sink, wrong_sink
+from millpond.databases.clickhouse.clickhouse_errors import rejection, translated
 from millpond.databases.clickhouse.connection import (
     SCHEME,
     TOKEN_VERSION,
@@ -24,11 +25,10 @@ from millpond.databases.clickhouse.connection import (
     literal_text,
     quoted,
 )
-from millpond.databases.clickhouse.failures import rejection, translated
 from millpond.databases.clickhouse.stored_values import stored
 from millpond.databases.clickhouse.types import ChType, type_of
 from millpond.databases.options import WRITING
-from millpond.databases.statements import Statement
+from millpond.databases.sql_text import Statement
 from millpond.errors import SinkError, SourceError
 from millpond.options import BOOLEAN, Option, choice
 from millpond.schema import Column, Schema

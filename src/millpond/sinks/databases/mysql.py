@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 
 from millpond.contracts.sink import Sink, SinkPlugin, SinkSpec
 from millpond.databases.address import Address, address_of, located_sink, said_by_sink, wrong_sink
+from millpond.databases.driver_values import last_of_each
 from millpond.databases.mysql.connection import PORT, SCHEME, connect, translated, type_of
-from millpond.databases.mysql.literals import portions, quoted, row_literals, type_text
+from millpond.databases.mysql.row_literals import portions, quoted, row_literals, type_text
 from millpond.databases.options import WRITING
-from millpond.databases.values import last_of_each
 from millpond.errors import SinkError
 from millpond.schema import Column, Schema
 from millpond.sinks.databases.sink import COMMITS, DELETE, OPERATION, DatabaseSink, Write

@@ -14,9 +14,16 @@ import pyarrow as pa
 from millpond.contracts.sink import Sink, SinkPlugin, SinkSpec
 from millpond.databases.address import Address, address_of, located_sink, said_by_sink, wrong_sink
 from millpond.databases.options import WRITING
-from millpond.databases.postgresql.catalog import COLUMNS_QUERY, KEYS_QUERY, quoted
-from millpond.databases.postgresql.connection import PORT, SCHEME, connect, translated
-from millpond.databases.postgresql.texts import copy_bytes, type_text
+from millpond.databases.postgresql.connection import (
+    COLUMNS_QUERY,
+    KEYS_QUERY,
+    PORT,
+    SCHEME,
+    connect,
+    quoted,
+    translated,
+)
+from millpond.databases.postgresql.copy_texts import copy_bytes, type_text
 from millpond.databases.postgresql.types import PgType, type_of
 from millpond.schema import Column, Schema
 from millpond.sinks.databases.sink import COMMITS, DELETE, OPERATION, DatabaseSink, Write

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from millpond.contracts.sink import Sink, SinkPlugin, SinkSpec
 from millpond.databases.address import SINK_PARAMETERS
+from millpond.databases.driver_values import last_of_each
 from millpond.databases.options import WRITING
 from millpond.databases.sqlalchemy import SCHEME, address, described, engine_of, translated
-from millpond.databases.values import last_of_each
 from millpond.errors import SinkError, SourceError
 from millpond.options import TEXT, Option
 from millpond.rendering import plain_texts

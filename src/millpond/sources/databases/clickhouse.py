@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from millpond.contracts.source import Mode, Patience, Predicate, SourcePlugin, SourceSpec
 from millpond.databases.address import Address, completed, said_by, unknown_table
+from millpond.databases.clickhouse.clickhouse_errors import code_of, translated
 from millpond.databases.clickhouse.connection import (
     COMMON_UNTIL,
     SCHEME,
@@ -24,12 +25,11 @@ from millpond.databases.clickhouse.connection import (
     literal_text,
     quoted,
 )
-from millpond.databases.clickhouse.failures import code_of, translated
 from millpond.databases.clickhouse.types import LARGE, WHOLE, ChType, batch_of_sent, type_of
+from millpond.databases.database import Server, Session
 from millpond.databases.options import CONNECTION, PACE, PARAMETERS, READING
 from millpond.databases.pool import Pool
-from millpond.databases.server import Server, Session
-from millpond.databases.statements import Dialect, Selection, Statement, key_of
+from millpond.databases.sql_text import Dialect, Selection, Statement, key_of
 from millpond.errors import SourceError
 from millpond.options import BOOLEAN, Option, choice
 from millpond.schema import Column, Schema

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from millpond.contracts.lookup import KeyReader
 from millpond.contracts.source import BAD, SourceSpec
+from millpond.databases.database import Server
 from millpond.databases.pool import Pool
-from millpond.databases.server import Server
-from millpond.databases.statements import Selection
+from millpond.databases.sql_text import Selection
 from millpond.errors import SourceError
 from millpond.schema import Schema, fitted
 from millpond.sources.databases.table import OpenServer

@@ -7,7 +7,7 @@ from typing import Any
 
 from millpond.contracts.source import SourceSpec
 from millpond.databases.address import wrong_address
-from millpond.databases.statements import Dialect, Selection, bound, shown
+from millpond.databases.sql_text import Dialect, Selection, bound, shown
 
 # What restricts the rows that are read, but not the changes that are captured.
 UNCAPTURED = ("order.by", "limit")

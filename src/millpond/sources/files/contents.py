@@ -20,10 +20,10 @@ from millpond.errors import SourceError
 from millpond.schema import Schema
 from millpond.sources.files.feed_records import feed_schema, parsed_batch, parsed_rows, unparsed_batch, with_line_end
 from millpond.sources.records.arrow_parsing import parsed, quick_parser
-from millpond.sources.records.columns import HEADER, PROBLEM, SUSPECT, VALUE
+from millpond.sources.records.column_types import HEADER, PROBLEM, SUSPECT, VALUE
 from millpond.sources.records.formats import FileFormat, check_header, is_compressed
-from millpond.sources.records.reader import Piece, ReadSpec, Tail, layout_of, pieces, read_header
 from millpond.sources.records.text_parsing import Texts, parse_texts
+from millpond.sources.records.text_reader import Piece, ReadSpec, Tail, layout_of, pieces, read_header
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -219,7 +219,7 @@ def shaped(rows: DataFrame, columns: Schema) -> DataFrame:
     """Rows with the same columns in the same order, independent of the parser."""
     from pyspark.sql import functions as F
 
-    from millpond.sources.records.columns import quoted
+    from millpond.sources.records.column_types import quoted
 
     kept = (HIDDEN_SOURCE.name, ORDER_MAJOR, ORDER_MINOR, BAD, RAW)
     return rows.select(*[F.col(quoted(name)) for name in columns.names], *kept)

@@ -14,10 +14,10 @@ import pyarrow as pa
 from millpond.contracts.source import Found, SourceSpec
 from millpond.errors import SourceError
 from millpond.schema import TIMESTAMP, Column, Schema
+from millpond.sources.files.file_positions import Seen
 from millpond.sources.files.listing import UNDETERMINED, Where, form_of, unreadable
-from millpond.sources.files.positions import Seen
 from millpond.sources.records.formats import FileFormat, check_header
-from millpond.sources.records.reader import ReadSpec, Tail, fields, layout_of, pieces, read_header
+from millpond.sources.records.text_reader import ReadSpec, Tail, fields, layout_of, pieces, read_header
 from millpond.sources.records.type_inference import Guess, csv_guess, json_guess, parse_json
 
 # The number of files whose column names are checked before the app runs.

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from millpond.contracts.source import HIDDEN_SOURCE, ORDER_MAJOR, ORDER_MINOR
 from millpond.schema import Schema
-from millpond.sources.records.columns import HEADER, PROBLEM, SUSPECT, VALUE
-from millpond.sources.records.reader import Piece
+from millpond.sources.records.column_types import HEADER, PROBLEM, SUSPECT, VALUE
+from millpond.sources.records.text_reader import Piece
 
 PLACE = ((HIDDEN_SOURCE.name, pa.string()), (ORDER_MAJOR, pa.int64()), (ORDER_MINOR, pa.int64()))
 TEXT = ((VALUE, pa.binary()), (HEADER, pa.int32()), (SUSPECT, pa.bool_()), (PROBLEM, pa.string()))

@@ -21,9 +21,7 @@ from millpond.contracts.feeder import Feeder, Polled, Position, Take
 from millpond.contracts.source import HIDDEN_SOURCE, ORDER_MINOR, SourceSpec, SourceStatus
 from millpond.errors import Problem, Severity, SourceError
 from millpond.sources.files.contents import Chunk, Contents, Opening, cut_off
-from millpond.sources.files.listing import Where, require, unreadable
-from millpond.sources.files.parquet import contents_of, settled
-from millpond.sources.files.positions import (
+from millpond.sources.files.file_positions import (
     HEAD_BYTES,
     NEWLINES,
     Fate,
@@ -34,11 +32,13 @@ from millpond.sources.files.positions import (
     has_text,
     head_of,
 )
+from millpond.sources.files.listing import Where, require, unreadable
+from millpond.sources.files.parquet import contents_of, settled
 from millpond.sources.files.rejected import again, originals
 from millpond.sources.files.stability import UNENDED_S, Clock, Stillness
-from millpond.sources.records.columns import PROBLEM
+from millpond.sources.records.column_types import PROBLEM
 from millpond.sources.records.formats import is_compressed
-from millpond.sources.records.reader import Tail
+from millpond.sources.records.text_reader import Tail
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

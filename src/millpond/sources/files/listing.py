@@ -11,7 +11,7 @@ from pathlib import Path
 
 from millpond.contracts.source import Patience, SourceSpec
 from millpond.errors import SourceError
-from millpond.sources.files.positions import Seen
+from millpond.sources.files.file_positions import Seen
 from millpond.sources.records.formats import FileFormat, ending_format, file_format
 
 WILDCARDS = frozenset("*?[")

@@ -17,10 +17,10 @@ from pathlib import Path
 from millpond.contracts.source import SourceSpec
 from millpond.disk import make_folder
 from millpond.errors import SourceError
+from millpond.objects.bucket import Bucket, Listed
 from millpond.objects.queue import Queue
-from millpond.objects.store import Bucket, Listed
+from millpond.sources.files.file_positions import Seen
 from millpond.sources.files.listing import WILDCARDS, Where, is_pattern
-from millpond.sources.files.positions import Seen
 
 # A listing is used again for so long, because opening a source looks several times.
 FRESH_S = 0.5

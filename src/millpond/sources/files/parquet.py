@@ -19,7 +19,7 @@ from millpond.sources.files.contents import Chunk, Contents, Opening, TextConten
 from millpond.sources.files.feed_records import PLACE, place_columns
 from millpond.sources.files.listing import UNDETERMINED, Where, form_of
 from millpond.sources.records.formats import check_header
-from millpond.sources.records.reader import Tail
+from millpond.sources.records.text_reader import Tail
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

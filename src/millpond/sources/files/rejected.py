@@ -12,8 +12,8 @@ from millpond.contracts.source import HIDDEN_OFFSET, HIDDEN_SOURCE
 from millpond.errors import SourceError
 from millpond.sources.files.contents import Contents, TextContents
 from millpond.sources.files.feed_records import PLACE, TEXT
-from millpond.sources.files.positions import FilePosition, begins_alike
-from millpond.sources.records.reader import BLANKS, ReadSpec, Tail, pieces
+from millpond.sources.files.file_positions import FilePosition, begins_alike
+from millpond.sources.records.text_reader import BLANKS, ReadSpec, Tail, pieces
 
 LETTER = ("raw", "partition", "position")
 

@@ -84,7 +84,7 @@ def open_table(spec: SourceSpec) -> TableReader:
 
 
 def past(wanted: Past) -> tuple[RowForm, Iterable[Polled]]:
-    from millpond.sources.files.history import read_past
+    from millpond.sources.files.past_files import read_past
 
     return read_past(wanted)
 

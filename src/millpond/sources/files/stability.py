@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from millpond.sources.files.positions import NEWLINES, Seen, byte_at, head_of
+from millpond.sources.files.file_positions import NEWLINES, Seen, byte_at, head_of
 
 # A last CSV row without a newline is complete when its file has not changed for this time.
 UNENDED_S = 10.0

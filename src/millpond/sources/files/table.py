@@ -15,12 +15,12 @@ from millpond.contracts.feeder import Content, Polled, TableReader
 from millpond.contracts.source import Progress, SourceSpec, SourceStatus
 from millpond.errors import SourceError
 from millpond.sources.files.contents import Chunk, Contents, cut_off, is_whole_gzip
+from millpond.sources.files.file_positions import Seen
 from millpond.sources.files.listing import Where, missing, require, unreadable
 from millpond.sources.files.parquet import contents_of
-from millpond.sources.files.positions import Seen
 from millpond.sources.files.stability import Clock, Counting
 from millpond.sources.records.formats import is_compressed
-from millpond.sources.records.reader import Tail
+from millpond.sources.records.text_reader import Tail
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

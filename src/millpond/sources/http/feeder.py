@@ -22,12 +22,12 @@ from millpond.errors import SourceError
 from millpond.sources.files.contents import Chunk, TextContents
 from millpond.sources.files.feed_records import feed_schema
 from millpond.sources.files.rejected import rows_of_letters
-from millpond.sources.http.contents import chunks_of
+from millpond.sources.http.page_records import chunks_of
 from millpond.sources.http.pages import Look, Page, Pages, ResponseState
 from millpond.sources.http.seen import Known, Sieve, restored, stored
-from millpond.sources.records.columns import PROBLEM
+from millpond.sources.records.column_types import PROBLEM
 from millpond.sources.records.formats import file_format
-from millpond.sources.records.reader import Tail, read_header
+from millpond.sources.records.text_reader import Tail, read_header
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -5,20 +5,20 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
+import re
 import shutil
 import tempfile
 from dataclasses import dataclass, field
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from millpond.contracts.source import SourceSpec
 from millpond.sources.http.client import Answer, Client, Validators
 from millpond.sources.http.json_text import NotJson, locate, skip_blank, start_of, value_at, values_of
-from millpond.sources.http.links import next_link, with_parameter
 from millpond.sources.records.formats import FileFormat, ending_format, file_format
-from millpond.sources.records.reader import BLANKS, is_json
+from millpond.sources.records.text_reader import BLANKS, is_json
 
 COPY_BYTES = 1 << 20
 LAST_LINE_BYTES = 1 << 20
@@ -284,3 +284,23 @@ def _has_records(path: Path, form: FileFormat) -> bool:
         return head[at : at + 1] != b"[" or head[skip_blank(head, at + 1) :][:1] != b"]"
     lines = [line for line in head.splitlines()[:3] if line.strip()]
     return len(lines) > (form.name == "csv" and form.header)
+
+
+LINK = re.compile(r"<(?P<target>[^>]*)>(?P<parameters>(?:\s*;\s*[^\s=;,]+\s*(?:=\s*(?:\"[^\"]*\"|[^\s;,]*))?)*)")
+RELATION = re.compile(r";\s*rel\s*=\s*(?:\"(?P<quoted>[^\"]*)\"|(?P<bare>[^\s;,]*))", re.IGNORECASE)
+
+
+def next_link(header: str) -> str | None:
+    """The target of the link whose relation is `next`."""
+    for link in LINK.finditer(header):
+        relation = RELATION.search(link["parameters"])
+        if relation is not None and "next" in (relation["quoted"] or relation["bare"] or "").lower().split():
+            return link["target"]
+    return None
+
+
+def with_parameter(url: str, name: str, value: str) -> str:
+    """An address with one parameter set."""
+    parts = urlsplit(url)
+    others = [(n, v) for n, v in parse_qsl(parts.query, keep_blank_values=True) if n != name]
+    return urlunsplit(parts._replace(query=urlencode([*others, (name, value)])))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millpond.sources.records.formats import FileFormat, column_place
-from millpond.sources.records.reader import BLANKS, Piece, fields
+from millpond.sources.records.text_reader import BLANKS, Piece, fields
 
 Hashes = npt.NDArray[np.uint64]
 NONE = np.zeros(0, np.uint64)

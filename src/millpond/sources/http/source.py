@@ -139,7 +139,7 @@ def open_table(spec: SourceSpec) -> TableReader:
 
 
 def sample(spec: SourceSpec, spark: Callable[[], SparkSession]) -> Found:
-    from millpond.sources.http.contents import discovered
+    from millpond.sources.http.page_records import discovered
 
     return discovered(spec)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from millpond.contracts.feeder import Content, Polled, TableReader
 from millpond.contracts.source import Progress, SourceSpec
 from millpond.sources.files.contents import TextContents
-from millpond.sources.http.contents import chunks_of, contents_of
+from millpond.sources.http.page_records import chunks_of, contents_of
 from millpond.sources.http.pages import Look, Pages, ResponseState
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from millpond.sources.kafka.fetch import FetchError, TooLarge
 from millpond.sources.kafka.messages import key_columns, records_of
 from millpond.sources.records.arrow_parsing import Parse, parsed, quick_parser
 from millpond.sources.records.formats import FileFormat
-from millpond.sources.records.reader import Piece
 from millpond.sources.records.text_parsing import Texts, parse_texts
+from millpond.sources.records.text_reader import Piece
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from millpond.kafka.avro import KEY as AVRO_KEY
 from millpond.kafka.avro import VALUE as AVRO_VALUE
 from millpond.kafka.avro import columns_of
 from millpond.kafka.debezium import envelope_of, payload_of
-from millpond.kafka.failures import translated
+from millpond.kafka.kafka_errors import translated
 from millpond.schema import Column, Schema
 from millpond.sources.kafka.offsets import reader_options, topics_there
 from millpond.sources.records.type_inference import Guess, csv_guess, json_guess, parse_json
@@ -34,7 +34,7 @@ def sample(spec: SourceSpec, spark: SparkSession) -> Found:
     if spec.values["format"] in WHOLE:
         return Found(_with_keys([Column(VALUE, WHOLE[spec.values["format"]])], keys))
     if spec.values["format"] == "avro" and not spec.values["schema.registry.url"]:
-        from millpond.sources.kafka.avro import decoder_of
+        from millpond.sources.kafka.decoding import decoder_of
 
         return Found(_with_keys(columns_of(decoder_of(spec).schema), keys))
     try:
@@ -102,7 +102,7 @@ def _keys_read(spec: SourceSpec) -> Read:
 
 
 def _avro_row(spec: SourceSpec, which: str) -> Read:
-    from millpond.sources.kafka.avro import decoder_of
+    from millpond.sources.kafka.decoding import decoder_of
 
     decoder = decoder_of(spec, which)
     return lambda text: _json_row(decoder.json(text))

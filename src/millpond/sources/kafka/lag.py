@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from millpond.disk import read_sealed, write_sealed
 from millpond.errors import SourceError
 from millpond.kafka.address import Address, client_properties
-from millpond.kafka.client import Client, connected
-from millpond.kafka.failures import translated
+from millpond.kafka.admin import Client, connected
+from millpond.kafka.kafka_errors import translated
 from millpond.sources.kafka.offsets import COMMITTED
 
 if TYPE_CHECKING:

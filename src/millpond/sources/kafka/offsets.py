@@ -11,8 +11,8 @@ from millpond.contracts.source import SourceSpec
 from millpond.disk import read_sealed, write_sealed
 from millpond.errors import SourceError
 from millpond.kafka.address import Address, address_of, client_properties
-from millpond.kafka.client import Client, connected
-from millpond.kafka.failures import missing
+from millpond.kafka.admin import Client, connected
+from millpond.kafka.kafka_errors import missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

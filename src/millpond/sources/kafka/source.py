@@ -28,8 +28,8 @@ from millpond.contracts.source import (
 from millpond.errors import MillpondError
 from millpond.kafka.address import address_of, said_by
 from millpond.kafka.avro import KEY, VALUE, wrong_schema
-from millpond.kafka.failures import failure as kafka_failure
-from millpond.kafka.failures import sort_of
+from millpond.kafka.kafka_errors import failure as kafka_failure
+from millpond.kafka.kafka_errors import sort_of
 from millpond.kafka.options import (
     AVRO,
     BROKERS,
@@ -158,7 +158,7 @@ def sample(spec: SourceSpec, spark: Callable[[], SparkSession]) -> Found:
 
 
 def native_past(wanted: NativePast) -> Iterator[pa.Table]:
-    from millpond.sources.kafka.history import read_past
+    from millpond.sources.kafka.past_messages import read_past
 
     return read_past(wanted)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from millpond.contracts.native_stream import NativeStream
 from millpond.contracts.source import SourceSpec, SourceStatus
 from millpond.kafka.address import address_of
-from millpond.kafka.client import connected
+from millpond.kafka.admin import connected
 from millpond.sources.kafka.fetch import Fetcher, FetchError, batch_range
 from millpond.sources.kafka.lag import Identity, Reach, batch_size, committed_offsets
 from millpond.sources.kafka.offsets import (

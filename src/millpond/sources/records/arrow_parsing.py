@@ -27,7 +27,7 @@ import pyarrow.json
 from millpond.schema import TIMESTAMP, Schema
 from millpond.sources.records.boundaries import are_single_objects, quotes_close_fields
 from millpond.sources.records.formats import FileFormat, column_place
-from millpond.sources.records.reader import Piece, is_utf8
+from millpond.sources.records.text_reader import Piece, is_utf8
 
 # A rejected piece is halved this many times, so that one bad record does not slow down all others.
 HALVINGS_MAX = 6

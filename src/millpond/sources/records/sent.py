@@ -12,10 +12,10 @@ from millpond.contracts.feeder import Feeder
 from millpond.contracts.source import ORDER_MINOR, SourceSpec
 from millpond.schema import Schema
 from millpond.sources.records.arrow_parsing import parsed, quick_parser
-from millpond.sources.records.columns import PROBLEM, SUSPECT, VALUE
+from millpond.sources.records.column_types import PROBLEM, SUSPECT, VALUE
 from millpond.sources.records.formats import FileFormat
-from millpond.sources.records.reader import Piece
 from millpond.sources.records.text_parsing import Texts, parse_texts
+from millpond.sources.records.text_reader import Piece
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from millpond.contracts.source import BAD, RAW
 from millpond.schema import Column, Schema, type_name
-from millpond.sources.records.columns import PROBLEM, SUSPECT, VALUE, quoted, table_ddl, type_ddl
+from millpond.sources.records.column_types import PROBLEM, SUSPECT, VALUE, quoted, table_ddl, type_ddl
 from millpond.sources.records.formats import FileFormat, column_place
 from millpond.sources.records.text_parsing import NOT_UTF8, SHOWN_CHARACTERS
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from millpond.contracts.feeder import Polled, Position, Take
 from millpond.contracts.source import Found, Posted, Reply, SourceSpec
 from millpond.errors import MillpondError
-from millpond.sources.records.columns import VALUE
+from millpond.sources.records.column_types import VALUE
 from millpond.sources.records.python_records import columns_of
 from millpond.sources.records.sent import RECORDS, SentRecords
 from millpond.sources.webhook.inbox import Inbox, Spot

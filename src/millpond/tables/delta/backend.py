@@ -7,15 +7,20 @@ after the merge."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from millpond.contracts.table import BackendPlugin, Capabilities, Clock, TableSpec
-from millpond.errors import MillpondError, OptionError, SetupError
+import pyarrow as pa
+
+from millpond.contracts.remote_table import RowChange
+from millpond.contracts.table import BackendPlugin, Capabilities, Clock, TableFiles, TableSpec
+from millpond.errors import MillpondError, OptionError, SetupError, TableError
 from millpond.objects.options import S3_OPTIONS, wrong_bucket
 from millpond.options import FILE, POSITIVE, SPAN, Option
-from millpond.tables.delta.rows import DeltaRows
+from millpond.tables.remote.rows import Connect, RemoteRows
+from millpond.tables.remote.version_reader import RemoteVersion
 from millpond.uris import parse_uri
 
 # The folder of tables that have no path, in the folder of the store; with --storage a link into that.
@@ -35,6 +40,54 @@ def path_of(spec: TableSpec, folder: Path | None) -> str:
     while (path := base / (spec.name.lower() + (f"-{number}" if number > 1 else ""))).exists():
         number += 1
     return str(path)
+
+
+class DeltaRows(RemoteRows):
+    """A change is final by the log record; the log must keep it until the Delta table has it. A table in a folder is
+    opened with what the log has, so that its rows can be moved elsewhere."""
+
+    def __init__(self, connect: Connect, spec: TableSpec, clock: Clock, folder: Path | None) -> None:
+        self._path = str(spec.values["path"])
+        self._may_open = spec.recovered and "://" not in self._path
+        super().__init__(connect, spec, clock, folder)
+
+    @property
+    def current(self) -> RemoteVersion:
+        if self._may_open and self._remote is None:
+            self._may_open = False
+            # A table that cannot be opened is an error when the file defines it.
+            with suppress(MillpondError):
+                self._open()
+        return self._current
+
+    def define(self, spec: TableSpec) -> None:
+        path = spec.values.get("path")
+        if not spec.recovered and path and str(path) != self._path:
+            message = f"The 'path' of table '{spec.name}' cannot be changed: its rows are in {self._path}."
+            raise TableError("MP409", message, hint="Keep its 'path', or drop the table first.")
+        super().define(spec)
+        if self._remote is not None:
+            table: Any = self._remote
+            table.configure(spec.values)
+
+    def files(self, version: RemoteVersion) -> TableFiles | None:
+        """The files of the Delta table; in front of them what is not merged yet, as it was at the version."""
+        self.settle()
+        table: Any = self.remote
+        found: TableFiles | None = table.files()
+        if found is None:
+            return None
+        later, names = self.history.after(version.number), list(found.key)
+        changed = [part.select(names) for change in later for part in (change.removed, change.added)]
+        rows = self.history.undone(found.rows, version.number)
+        return replace(found, hidden=pa.concat_tables([found.hidden, *changed]), rows=rows)
+
+    @property
+    def pending(self) -> tuple[RowChange, ...]:
+        if self._remote is None:
+            return super().pending
+        table: Any = self._remote
+        return (*super().pending, *table.unmerged())
 
 
 def make(spec: TableSpec, clock: Clock, folder: Path | None) -> Any:

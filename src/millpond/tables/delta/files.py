@@ -25,7 +25,7 @@ from millpond.errors import MillpondError, SourceError
 from millpond.faults import reach
 from millpond.redact import redact
 from millpond.schema import Schema, type_name
-from millpond.tables.delta.conditions import quoted
+from millpond.tables.delta.datafusion import quoted
 from millpond.uris import parse_uri
 
 # The names of our numbers in the transactions of a Delta table.
@@ -122,7 +122,7 @@ class DeltaFiles:
         if self.is_local:
             shutil.rmtree(self.path, ignore_errors=True)
             return
-        from millpond.objects.store import Bucket
+        from millpond.objects.bucket import Bucket
 
         uri = parse_uri(self.path)
         bucket = Bucket(uri, self._values, lambda code, message, hint: SourceError(code, message, hint=hint))

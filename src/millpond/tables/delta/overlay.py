@@ -14,7 +14,7 @@ from millpond.contracts.remote_table import RowChange
 from millpond.schema import Schema
 from millpond.tables.heap import Version, empty_version
 from millpond.tables.index import Ids
-from millpond.tables.keys import Keys, key_columns
+from millpond.tables.lookup_keys import Keys, key_columns
 from millpond.tables.next_version import Addition, changed
 
 _NO_IDS = np.empty(0, dtype=np.int64)

@@ -22,11 +22,11 @@ from sqlglot import exp
 from millpond.contracts.remote_table import Mark, RowChange
 from millpond.contracts.table import TableFiles, TableSpec
 from millpond.errors import MillpondError, SourceError, StateError, TableError
-from millpond.tables.delta.conditions import of_condition, of_keys
+from millpond.tables.delta.datafusion import of_condition, of_keys
 from millpond.tables.delta.files import DeltaFiles
 from millpond.tables.delta.overlay import Overlay
-from millpond.tables.keys import Keys, group_numbers, key_columns
-from millpond.tables.remote.reader import stored_schema
+from millpond.tables.lookup_keys import Keys, group_numbers, key_columns
+from millpond.tables.remote.version_reader import stored_schema
 
 # In the folder of a table; others ignore names that begin with an underscore.
 LOCK = "_millpond_lock"

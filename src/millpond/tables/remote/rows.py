@@ -23,12 +23,12 @@ from millpond.errors import StateError
 from millpond.tables.backend import Urgency
 from millpond.tables.draft import Draft
 from millpond.tables.index import Ids
-from millpond.tables.keys import among, key_columns
+from millpond.tables.lookup_keys import among, key_columns
 from millpond.tables.memory import conflict
-from millpond.tables.remote.cache import RemoteCache
-from millpond.tables.remote.history import RemoteHistory
-from millpond.tables.remote.reader import RemoteReader, RemoteVersion, stored_schema
+from millpond.tables.remote.remote_changes import RemoteHistory
 from millpond.tables.remote.replicas import CommitTimes, Replicas
+from millpond.tables.remote.row_cache import RemoteCache
+from millpond.tables.remote.version_reader import RemoteReader, RemoteVersion, stored_schema
 
 OWNER_FILE = "owner"
 Connect = Callable[[TableSpec, str], RemoteTable]

@@ -19,7 +19,7 @@ from millpond.databases.pool import Pool
 from millpond.errors import MillpondError, StateError, TableError
 from millpond.options import BOOLEAN, INTERVAL, TEXT, Option
 from millpond.registry import SCHEME_ALIASES
-from millpond.tables.remote.reader import stored_schema
+from millpond.tables.remote.version_reader import stored_schema
 from millpond.uris import parse_uri
 
 COMMITS = "millpond_commits"

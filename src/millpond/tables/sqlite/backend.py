@@ -21,10 +21,10 @@ from millpond.options import FILE, Option
 from millpond.schema import Schema
 from millpond.tables.backend import Urgency
 from millpond.tables.draft import Draft
-from millpond.tables.history import Entry, History
 from millpond.tables.index import Ids
 from millpond.tables.memory import conflict
 from millpond.tables.pushdown import quoted
+from millpond.tables.recent_changes import Entry, History
 from millpond.tables.sqlite.database import Database, close_database, open_database
 from millpond.tables.sqlite.versions import ALIVE, AMONG, SqliteVersion, as_json, sqlite_type, stored_name, to_sqlite
 

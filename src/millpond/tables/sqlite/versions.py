@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from millpond.schema import Schema
 from millpond.tables.index import Ids
-from millpond.tables.keys import Keys, among
+from millpond.tables.lookup_keys import Keys, among
 from millpond.tables.pushdown import pushed, quoted
 from millpond.tables.sqlite.database import VALUES_MAX, Database
 

@@ -27,11 +27,11 @@ from millpond.contracts.source import Progress, SourceSpec, Wanted
 from millpond.databases.address import address_of
 from millpond.databases.mysql import binlog
 from millpond.databases.mysql.binlog import BinlogStream, Event, inflated, not_possible
+from millpond.databases.mysql.binlog_positions import Gtids, LogPosition
 from millpond.databases.mysql.binlog_rows import TableRows, schema_of, table_map
 from millpond.databases.mysql.connection import PORT, SCHEME
 from millpond.databases.mysql.log_server import LogServer
 from millpond.databases.mysql.logged_statements import Kind, Name, emptied, kind_of, unknown_effect
-from millpond.databases.mysql.positions import Gtids, LogPosition
 from millpond.databases.pool import Pool
 from millpond.errors import Problem, Severity, SourceError
 from millpond.schema import Schema

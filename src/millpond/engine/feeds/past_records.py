@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from millpond.contracts.feeder import LIVE_ROWS
 from millpond.contracts.source import Past, SourcePlugin, SourceSpec
 from millpond.engine.feeds.feed import JOURNAL, NUMBER_DIGITS
+from millpond.engine.feeds.feed_reader import positions_of
 from millpond.engine.feeds.journal import Entry, read_journal
-from millpond.engine.feeds.reader import positions_of
 from millpond.engine.feeds.records import Decoder, Shape
 
 BYTES_MAX = 256 << 20

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from millpond.contracts.table import Change
 from millpond.schema import Schema
-from millpond.tables.history import COMMITS_MAX, ROWS_MAX
-from millpond.tables.keys import Keys, among, key_columns
-from millpond.tables.remote.reader import RemoteReader, RemoteVersion
+from millpond.tables.lookup_keys import Keys, among, key_columns
+from millpond.tables.recent_changes import COMMITS_MAX, ROWS_MAX
+from millpond.tables.remote.version_reader import RemoteReader, RemoteVersion
 
 
 class RemoteHistory:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.contracts.source import BAD, RAW
-from millpond.databases.values import Reasons, decimals, in_zone
+from millpond.databases.driver_values import Reasons, decimals, in_zone
 from millpond.schema import Column, type_name
 
 # The first day that Spark and Python have, in days before 1970; what is before it is a date that no calendar has.

@@ -1,4 +1,4 @@
-"""Values on the wire: Arrow columns as PostgreSQL's text and binary formats, and parameters back into Python."""
+"""Values on the wire: columns in the text and binary formats of PostgreSQL, parameters as Python values or literals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.rendering import plain_texts
-from millpond.serve.postgres.messages import ColumnShape, ProtocolError
+from millpond.serve.postgres.protocol import ColumnShape, ProtocolError
 
 BOOL, BYTEA, INT8, INT2, INT4, TEXT, JSON = 16, 17, 20, 21, 23, 25, 114
 FLOAT4, FLOAT8, VARCHAR, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = 700, 701, 1043, 1082, 1114, 1184, 1700
@@ -194,3 +194,27 @@ def _from_binary(content: bytes, oid: int) -> Any:
         moment = EPOCH + timedelta(microseconds=struct.unpack(">q", content)[0])
         return moment if oid == TIMESTAMPTZ else moment.replace(tzinfo=None)
     return content.decode()
+
+
+def literal(value: Any) -> str:
+    """The literal of a value; a text cannot end it."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, int):
+        return f"({value})" if value < 0 else str(value)
+    if isinstance(value, float):
+        return f"CAST('{value!r}' AS DOUBLE)"
+    if isinstance(value, Decimal):
+        return f"({value:f})" if value < 0 else f"{value:f}"
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    if isinstance(value, datetime):
+        kind = "TIMESTAMP" if value.tzinfo else "TIMESTAMP_NTZ"
+        moment = value.astimezone(UTC) if value.tzinfo else value
+        return f"{kind} '{moment.replace(tzinfo=None).isoformat(sep=' ')}'"
+    if isinstance(value, date):
+        return f"DATE '{value.isoformat()}'"
+    text = str(value).replace("\\", "\\\\").replace("'", "''")
+    return f"'{text}'"

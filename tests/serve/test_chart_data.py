@@ -1,6 +1,6 @@
 """The statistics of the last minutes, as the charts of the page show them."""
 
-from millpond.serve.history import Sample, as_json
+from millpond.serve.chart_data import Sample, as_json
 
 
 def sample(at: float, batches: int, batch_ms: float) -> Sample:

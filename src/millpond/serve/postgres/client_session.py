@@ -16,12 +16,11 @@ from millpond.app.queries import Cancellation
 from millpond.errors import MillpondError, RunError
 from millpond.serve.answers import READING, read_statements
 from millpond.serve.endpoints import Served
-from millpond.serve.postgres import messages as wire
-from millpond.serve.postgres.catalog import Catalog, mentions_catalog
+from millpond.serve.postgres import protocol as wire
 from millpond.serve.postgres.catalog_functions import SETTINGS
-from millpond.serve.postgres.errors import READ_ONLY, ClientError, error_fields
-from millpond.serve.postgres.literals import literal
-from millpond.serve.postgres.values import TEXT, data_rows, parameter, shapes
+from millpond.serve.postgres.pg_catalog import Catalog, mentions_catalog
+from millpond.serve.postgres.sqlstate import READ_ONLY, ClientError, error_fields
+from millpond.serve.postgres.wire_values import TEXT, data_rows, literal, parameter, shapes
 from millpond.sql.split import first_word, outside_strings, split_statements
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import SetupError
 from millpond.kafka.address import Address, client_properties, reachable
-from millpond.kafka.failures import translated, unreachable
+from millpond.kafka.kafka_errors import translated, unreachable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ from sqlglot.errors import SqlglotError
 from millpond.contracts.source import without_identity
 from millpond.serve.postgres.catalog_functions import SETTINGS, adapted, functions, shown_type, table_oid
 from millpond.serve.postgres.catalog_tables import COLUMNS, INFORMATION
-from millpond.serve.postgres.values import NUMERIC, TYPES, modifier_of, oid_of
+from millpond.serve.postgres.wire_values import NUMERIC, TYPES, modifier_of, oid_of
 
 if TYPE_CHECKING:
     from millpond.app.app import App

@@ -11,8 +11,8 @@ import pyarrow as pa
 from millpond.contracts.source import NativePast
 from millpond.errors import SourceError
 from millpond.kafka.address import address_of
-from millpond.kafka.client import connected
-from millpond.kafka.failures import translated
+from millpond.kafka.admin import connected
+from millpond.kafka.kafka_errors import translated
 from millpond.sources.kafka.lag import Identity, offsets_in
 from millpond.sources.kafka.offsets import Offsets, began_at, reader_options
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from millpond.sources.records import reader
+from millpond.sources.records import text_reader
 from millpond.sources.records.formats import FileFormat
-from millpond.sources.records.reader import Piece, ReadSpec, Tail, fields, layout_of, pieces, read_header
+from millpond.sources.records.text_reader import Piece, ReadSpec, Tail, fields, layout_of, pieces, read_header
 
 JSONL, JSON, CSV = FileFormat("jsonl"), FileFormat("json"), FileFormat("csv")
 
@@ -62,7 +62,7 @@ def test_a_last_csv_row_is_whole_when_it_has_all_its_fields(file: Path, last: by
 
 
 def test_pieces_meet_at_record_ends(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "PIECE_BYTES", 64)
+    monkeypatch.setattr(text_reader, "PIECE_BYTES", 64)
     lines = [json.dumps({"n": n, "text": "x" * (n % 100)}).encode() for n in range(200)]
     file.write_bytes(b"\n".join(lines) + b"\n")
     found = read(file, JSONL)
@@ -95,9 +95,9 @@ def test_a_record_that_is_too_long_is_one_bad_record_and_nothing_inside_is_read(
     long: bytes,
     after: bytes,
 ) -> None:
-    monkeypatch.setattr(reader, "PIECE_BYTES", piece_bytes)
-    monkeypatch.setattr(reader, "RECORD_BYTES_MAX", 256)
-    monkeypatch.setattr(reader, "RAW_BYTES_MAX", 20)
+    monkeypatch.setattr(text_reader, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(text_reader, "RECORD_BYTES_MAX", 256)
+    monkeypatch.setattr(text_reader, "RAW_BYTES_MAX", 20)
     bracket = b"[" if layout == "array" else b""
     file.write_bytes(bracket + before + long + after + long + after)
     found = [p for p in pieces(file, ReadSpec(form, layout, 0, Tail.LEAVE, 2)) if len(p)]
@@ -118,8 +118,8 @@ def test_a_record_that_is_too_long_is_one_bad_record_and_nothing_inside_is_read(
 def test_a_record_that_is_too_long_and_never_ends_is_bad_only_where_nothing_can_follow(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "PIECE_BYTES", 64)
-    monkeypatch.setattr(reader, "RECORD_BYTES_MAX", 256)
+    monkeypatch.setattr(text_reader, "PIECE_BYTES", 64)
+    monkeypatch.setattr(text_reader, "RECORD_BYTES_MAX", 256)
     file.write_bytes(b'1,a\n2,"never closed\n' + b"3,fine\n" * 100)
     assert values(read(file, CSV, tail=Tail.LEAVE)) == [b"1,a"]
     found = read(file, CSV, tail=Tail.TAKE)
@@ -152,7 +152,7 @@ def test_a_pretty_object_is_one_record(file: Path) -> None:
 
 @pytest.mark.parametrize("indent", [None, 2])
 def test_an_array_gives_its_elements(file: Path, indent: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "PIECE_BYTES", 64)
+    monkeypatch.setattr(text_reader, "PIECE_BYTES", 64)
     rows = [{"n": n, "t": "],[" * (n % 5)} for n in range(50)]
     file.write_text(json.dumps(rows, indent=indent) + "\n")
     found = read(file, JSON)
@@ -268,4 +268,4 @@ def test_a_line_of_80_mb_is_one_bad_record(file: Path) -> None:
     found = [piece for piece in read(file, JSONL) if len(piece)]
     assert [piece.problem for piece in found] == [None, "a record longer than 64 MB", None]
     assert values(found)[::2] == [b'{"a": 1}', b'{"a": 2}']
-    assert len(found[1].values[0].as_py()) == reader.RAW_BYTES_MAX
+    assert len(found[1].values[0].as_py()) == text_reader.RAW_BYTES_MAX

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.sql.literals import decode, encode
+from millpond.sql.string_literals import decode, encode
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from millpond.contracts.table import Change
 from millpond.schema import Schema
 from millpond.tables.draft import State
 from millpond.tables.index import Ids
-from millpond.tables.keys import Keys, key_columns
+from millpond.tables.lookup_keys import Keys, key_columns
 from millpond.tables.read_through import Key, ReadThrough, gathered
-from millpond.tables.remote.reader import RemoteVersion
+from millpond.tables.remote.version_reader import RemoteVersion
 
 
 class RemoteCache(ReadThrough):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.databases.statements import MARK, Selection, Statement
+from millpond.databases.sql_text import MARK, Selection, Statement
 from millpond.schema import Schema
 
 # Keys of one query.

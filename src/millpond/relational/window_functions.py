@@ -17,13 +17,13 @@ from millpond.expressions.aggregates import CompiledAggregate, Groups
 from millpond.expressions.coercion import BIGINT, DOUBLE, common
 from millpond.expressions.decimals import SPARK, fitted
 from millpond.expressions.failures import NotCompilable
-from millpond.expressions.ordering import NULL_RANK, ranks
+from millpond.expressions.sort_ranks import NULL_RANK, ranks
 from millpond.relational.codes import Numbers, Values, in_type
 from millpond.relational.evaluation import Evaluation
 from millpond.relational.inputs import Rows
 from millpond.relational.joins import as_mask
 from millpond.relational.window_frames import Frame, Key, Ordered, frame_of, ordered
-from millpond.sql.functions import function_name
+from millpond.sql.function_calls import function_name
 
 # Sums of doubles are added value by value in Spark's order, because rounding depends on it; beyond this, Spark does.
 ADDITIONS_MAX = 20_000_000

@@ -14,7 +14,7 @@ from millpond.contracts.sink import BATCH, ROW, Mark, SinkSpec
 from millpond.kafka import avro
 from millpond.kafka.avro import Encoder
 from millpond.observations import counted
-from millpond.sinks.avro import encoded, key_schema, record_schema
+from millpond.sinks.avro_encoder import encoded, key_schema, record_schema
 from millpond.sinks.file_writers import as_text, json_options, quoted
 from millpond.sinks.message_parts import HEADERS, KEY, VALUE, Parts, parts_of
 

@@ -9,8 +9,8 @@ import pytest
 from tests.serve.asking import Browser
 from tests.serve.conftest import Start
 
-from millpond.serve import changes
-from millpond.tables import history
+from millpond.serve import server_sent_events
+from millpond.tables import recent_changes
 
 
 def operations(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -47,7 +47,7 @@ def test_a_client_resumes_after_the_last_event_that_it_saw(start: Start) -> None
 
 
 def test_a_client_that_comes_too_late_reads_the_table_again(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "COMMITS_MAX", 2)
+    monkeypatch.setattr(recent_changes, "COMMITS_MAX", 2)
     app, browser = start()
     seen = app.table("users").version
     for n in range(5):
@@ -59,7 +59,7 @@ def test_a_client_that_comes_too_late_reads_the_table_again(start: Start, monkey
 
 
 def test_the_rows_of_now_come_first_when_asked_for(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "ROWS_PER_EVENT", 2)
+    monkeypatch.setattr(server_sent_events, "ROWS_PER_EVENT", 2)
     app, browser = start()
     with browser.events("/api/changes/users?snapshot=true") as events:
         parts = [events.next(), events.next()]
@@ -83,7 +83,7 @@ def test_a_table_that_is_dropped_ends_its_events(start: Start) -> None:
 
 
 def test_a_silent_table_shows_that_the_app_is_alive(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "ALIVE_S", 0.0)
+    monkeypatch.setattr(server_sent_events, "ALIVE_S", 0.0)
     with browser.raw() as other:
         other.sendall(b"GET /api/changes/users HTTP/1.1\r\nhost: localhost\r\n\r\n")
         found = b""

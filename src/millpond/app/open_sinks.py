@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from millpond.contracts.sink import Mark, Sink
 from millpond.contracts.table import Store
-from millpond.engine.context import Context
+from millpond.engine.app_context import Context
 from millpond.engine.dead_letters import NAME as DEAD_LETTERS
 from millpond.engine.dead_letters import Letters
 from millpond.engine.ledger import CHANGES, FLOW, ONCE

@@ -3,7 +3,7 @@
 import pytest
 
 from millpond.kafka.address import Address, places
-from millpond.kafka.failures import failure, missing
+from millpond.kafka.kafka_errors import failure, missing
 
 ADDRESS = Address("b1:9092,b2:9093", ("orders",))
 JAVA = "org.apache.kafka.common.errors."

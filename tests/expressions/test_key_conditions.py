@@ -5,7 +5,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from millpond.expressions.keys import KEYS_MAX, Lookup, key_lookup
+from millpond.expressions.key_conditions import KEYS_MAX, Lookup, key_lookup
 from millpond.schema import Column
 from millpond.sql.parser import parse_expression
 

@@ -17,7 +17,7 @@ from millpond.contracts.table import TableFiles
 from millpond.schema import Column, Schema
 from millpond.tables.heap import Version, empty_version
 from millpond.tables.index import Ids, distinct
-from millpond.tables.keys import Keys, among, key_columns
+from millpond.tables.lookup_keys import Keys, among, key_columns
 from millpond.tables.next_version import Addition, changed
 from millpond.tables.remote.replicas import Reads
 

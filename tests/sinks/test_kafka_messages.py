@@ -49,7 +49,7 @@ def spec(**given: str) -> SinkSpec:
 @pytest.mark.spark
 @pytest.mark.parametrize("given", [{}, {"key": "ID"}, {"key": "whole"}, {"key": "large"}, {"key": "raw"}])
 def test_messages_are_those_of_spark(spark: Any, given: dict[str, str]) -> None:
-    from millpond.sinks.messages import Shape, key_and_value
+    from millpond.sinks.kafka_messages import Shape, key_and_value
 
     sink = spec(**given)
     made = messages_of(ROWS, sink.values)

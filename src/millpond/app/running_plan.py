@@ -19,16 +19,16 @@ from sqlglot import exp
 
 from millpond.app.edits import EditKind, difference
 from millpond.app.one_shots import OneShots
+from millpond.app.open_sinks import end_sinks, open_sinks, recover_sinks
 from millpond.app.poller import Poller
 from millpond.app.prepare_tables import Preparation
 from millpond.app.show import ask
-from millpond.app.sinks import end_sinks, open_sinks, recover_sinks
 from millpond.app.start import Replan, Start
 from millpond.app.statistics import progress_of, remember, with_last_known
 from millpond.app.user_transaction import refuse_defined
 from millpond.contracts.evaluator import Engine
 from millpond.contracts.table import Ending, Store, Transaction
-from millpond.engine.context import Context
+from millpond.engine.app_context import Context
 from millpond.engine.flow import Flow
 from millpond.engine.joined_streams import relay_sinks
 from millpond.engine.ledger import IDENTITY_ENTRY, finish_edit

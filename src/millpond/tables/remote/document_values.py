@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.tables.remote.values import from_texts, row_keys, texts_of
+from millpond.tables.remote.driver_rows import from_texts, row_keys, texts_of
 
 
 def document_ids(keys: Sequence[pa.Array]) -> list[str]:

@@ -12,7 +12,7 @@ from millpond.redact import redact
 from millpond.sources.files.contents import Chunk, TextContents
 from millpond.sources.files.discovery import check_all_names, sampled_columns
 from millpond.sources.http.pages import Page, Pages
-from millpond.sources.records.reader import Piece, Tail
+from millpond.sources.records.text_reader import Piece, Tail
 
 
 def contents_of(spec: SourceSpec, pages: Sequence[Page]) -> TextContents:

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from millpond.contracts.feeder import Polled, RowForm
 from millpond.contracts.source import ORDER_MAJOR, ORDER_MINOR, Past
 from millpond.sources.files.feeder import FileFeeder, continues, files_of
+from millpond.sources.files.file_positions import Fate, FilePosition, Positions, Seen
 from millpond.sources.files.listing import Where
-from millpond.sources.files.positions import Fate, FilePosition, Positions, Seen
 
 # After every record of a file.
 END = 2**63 - 1
