@@ -93,7 +93,8 @@ def test_tables_that_nothing_feeds_do_not_hide_the_graph(start: Start, open_page
     app, _ = start(text)
     page = open_page(app.http_url, width=width)
     expect(page.locator(".node")).to_have_count(43)
-    boxes = {name: page.locator(f"[data-node='table:{name}']").bounding_box() for name in (long, "alone_00", "alone_39")}
+    names = (long, "alone_00", "alone_39")
+    boxes = {name: page.locator(f"[data-node='table:{name}']").bounding_box() for name in names}
     tops = [box["y"] for box in boxes.values() if box is not None]
     assert tops == sorted(tops), "what is connected comes first"
     assert page.locator(".graph").evaluate("graph => graph.getBoundingClientRect().height") < 2000

@@ -108,8 +108,9 @@ class MemoryFeeder(SentRecords):
         if self._next or self._warned:
             return []
         self._warned = True
+        message = f"No records were in '{self._spec.shown}' at the start."
         hint = f'Send records from Python: app.feed("{self._spec.shown}").send(rows).'
-        return [Problem("MP707", f"No records were in '{self._spec.shown}' at the start.", None, hint, Severity.WARNING)]
+        return [Problem("MP707", message, None, hint, Severity.WARNING)]
 
 
 def validate(spec: SourceSpec) -> str | None:
