@@ -16,6 +16,7 @@ CREATE TABLE u (id INT, k STRING, n INT, PRIMARY KEY (id, k));
 CREATE TABLE ref (id INT PRIMARY KEY, x INT);
 """
 REF: dict[Any, Any] = {0: 40, 1: 41, 5: None}
+MORE_FROM = 1000
 NEW: Row = {"id": None, "v": None, "w": 5, "g": None}
 KEYS, REQUIRED = {"t": ("id",), "u": ("id", "k")}, {"t": ("id", "w"), "u": ("id", "k")}
 
@@ -108,6 +109,8 @@ class Draw:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
+        # Only for later seeds, because those that have found something are to draw the same apps as then.
+        self._more = [self.insert_by_all, self.insert_by_row] if seed >= MORE_FROM else []
 
     def one(self, parts: list[Any]) -> Any:
         return self._random.choice(parts)
@@ -117,7 +120,7 @@ class Draw:
             self.insert, self.insert_some, self.upsert_some, self.upsert_by_key, self.update, self.update, self.delete,
             self.delete, self.insert_new, self.insert_joined, self.insert_beside, self.update_joined, self.pairs,
             self.update_others, self.delete_others, self.insert_few, self.upsert_on, self.divide, self.pairs,
-            self.merge, self.merge, self.merge_others, self.conflict, self.conflict,
+            self.merge, self.merge, self.merge_others, self.conflict, self.conflict, *self._more, *self._more,
         ]  # fmt: skip
         return [self.one(kinds)() for _ in range(count)]
 
@@ -282,6 +285,40 @@ class Draw:
         def apply(world: World, e: Row) -> None:
             if e["op"] == "i" and len(world.t) < limit:
                 world.put("t", {"id": e["id"], "v": e["v"], "w": 1, "g": e["g"]})
+
+        return Change(sql, apply)
+
+    def insert_by_all(self) -> Change:
+        """Reads all rows of its target, in one of the ways to write it."""
+        over = self.one([
+            ("c.v > ALL (SELECT v FROM t WHERE v IS NOT NULL)", lambda v, vs: all(v > o for o in vs)),
+            ("c.v <= ANY (SELECT t.v FROM t WHERE t.v IS NOT NULL)", lambda v, vs: any(v <= o for o in vs)),
+            ("c.v > coalesce((SELECT MAX(v) FROM t), 1)", lambda v, vs: v > max(vs, default=1)),
+            ("EXISTS (SELECT 1 FROM t o WHERE o.v < c.v)", lambda v, vs: any(o < v for o in vs)),
+            ("c.v NOT IN (SELECT v FROM t WHERE v IS NOT NULL)", lambda v, vs: v not in vs),
+        ])  # fmt: skip
+        sql = f"INSERT INTO t (id, v) SELECT c.id, c.v FROM c WHERE c.v IS NOT NULL AND c.op <> 'd' AND {over[0]};"
+
+        def apply(world: World, e: Row) -> None:
+            there = [r["v"] for r in world.t.values() if r["v"] is not None]
+            if e["v"] is not None and e["op"] != "d" and over[1](e["v"], there):
+                world.put("t", {**NEW, "id": e["id"], "v": e["v"]})
+
+        return Change(sql, apply)
+
+    def insert_by_row(self) -> Change:
+        """Compares the row that it writes with a table, or with values, by ANY and ALL."""
+        word, holds = self.one([("ANY", any), ("ALL", all)])
+        sql = (
+            "INSERT INTO t SELECT c.id, c.v, 6, c.g FROM c LEFT JOIN t o ON o.id = c.id "
+            f"WHERE coalesce(o.v, 0) < {word} (SELECT x FROM ref WHERE x > 40 OR id = c.g);"
+        )
+
+        def apply(world: World, e: Row) -> None:
+            row = world.t.get((e["id"],))
+            value = 0 if row is None or row["v"] is None else row["v"]
+            if holds(value < x for id_, x in REF.items() if x is not None and (x > 40 or id_ == e["g"])):
+                world.put("t", {"id": e["id"], "v": e["v"], "w": 6, "g": e["g"]})
 
         return Change(sql, apply)
 

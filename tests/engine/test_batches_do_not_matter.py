@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.random_changes import DECLARED, REF, Draw, World, expected
+from tests.engine.random_changes import DECLARED, MORE_FROM, REF, Draw, World, expected
 from tests.engine.stepping import Stepper
 from tests.seeds import FRESH
 
 pytestmark = pytest.mark.spark
 
 SOAK = bool(os.environ.get("MILLPOND_SOAK"))
-SEEDS = [*range(400 if SOAK else 10), FRESH]
+SEEDS = [*range(400 if SOAK else 10), *range(MORE_FROM, MORE_FROM + (100 if SOAK else 3)), FRESH]
 SIZES = (1, 7, 100)
 
 

@@ -15,6 +15,7 @@ from millpond.plan.missing import waits_of
 from millpond.plan.model import AWAITING, ChangesPlan, FlowPlan, Step, StepKind, StreamJoin, TableKind, TablePlan
 from millpond.plan.over_model import OVER
 from millpond.plan.over_streams import OverRefusal, over_select, plan_over, ranks_windows, with_groups
+from millpond.plan.row_parts import reads_table
 from millpond.plan.source_catalog import short_hash
 from millpond.plan.statement_groups import groups_of
 from millpond.plan.stream_joins import handing_over, join_id, split_join
@@ -101,6 +102,10 @@ def _over_step(step: Step, flow: FlowPlan, before: Iterable[Step], context: Cont
     planned = plan_over(query, name, options)
     assert planned is not None
     plan, outer = planned
+    if reads_table(plan.rows, step.target):
+        message = f"Window functions over a stream cannot be combined with a read of '{step.target}', which is changed."
+        hint = "Read it in an outer query: SELECT ... FROM (SELECT ... OVER (...) FROM s) x WHERE NOT EXISTS (...)."
+        raise OverRefusal(message, select, hint)
     if plan.waits and flow.watermark is None:
         message = "'over.wait' = 'watermark' requires a stream with a watermark."
         raise OverRefusal(message, select, "Declare it: WATERMARK FOR ts AS ts - INTERVAL 5 SECONDS.")

@@ -47,6 +47,8 @@ def reading_insert(step: Step, schema: Schema) -> Action:
     plain = {n: v for n, v in outputs.items() if n not in reading}
     values = {n: parts.over_row(v) if n in reading else _given(n) for n, v in outputs.items()}
     items = items_of(select, plain, parts, [c for c in conditions if c not in reads])
+    if reads_table(items, step.target):
+        raise NotByKey(NOT_BY_KEY, reads_itself=True)
     return Action(items, tuple(plain), tuple(parts.extra), inserting(step, schema, values, condition))
 
 

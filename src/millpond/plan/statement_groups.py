@@ -139,7 +139,9 @@ def _writer(step: Step, schema: Schema) -> Writer:
         return Writer(step.index, action_of(step, schema))
     except NotByKey as refusal:
         # The next event must match what one event has changed or added.
+        inserts = step.kind in (StepKind.INSERT, StepKind.UPSERT)
         alone = refusal.reads_itself or step.kind is StepKind.MERGE
+        alone = alone or (inserts and reads_table(step.query, step.target))
         return Writer(step.index, None, str(refusal), alone, _events(step))
 
 
@@ -150,12 +152,14 @@ def _events(step: Step) -> exp.Query | None:
         return None
     statement = step.statement
     of_change = isinstance(statement, Update | Delete)
-    own = [j for j in select.args.get("joins") or () if j.this.name.lower() == step.target.lower()]
+    own = [j for j in select.args.get("joins") or () if reads_table(j, step.target)]
     aliases = [j.this.alias_or_name for j in own]
     for join in own:
         select.args["joins"].remove(join)
     left = [e for part in ("from_", "joins", "laterals") for e in _listed(select.args.get(part))]
     if (own and not of_change) or any(mentions(e, a) for e in left for a in aliases):
+        return None
+    if any(reads_table(e, step.target) for e in left):
         return None
     where = select.args.pop("where", None)
     conditions = all_of(where.this if where is not None else None)

@@ -8,7 +8,8 @@ from millpond.errors import Problem, Severity
 from millpond.plan.change_model import ChangeGroup
 from millpond.plan.checks.subject import Subject
 from millpond.plan.flow_plans import INTO_TABLES, behind_views
-from millpond.plan.model import FlowPlan, Step
+from millpond.plan.model import FlowPlan, Step, StepKind
+from millpond.plan.statement_groups import CHANGING, takes_batches
 
 CODE = "MP229"
 
@@ -19,6 +20,7 @@ def check(subject: Subject) -> Iterator[Problem]:
         for group in flow.groups:
             yield from _slow(subject, group, steps)
         yield from _as_of_the_batch(subject, flow)
+        yield from _by_batch(subject, flow)
 
 
 def _slow(subject: Subject, group: ChangeGroup, steps: dict[int, Step]) -> Iterator[Problem]:
@@ -44,3 +46,19 @@ def _as_of_the_batch(subject: Subject, flow: FlowPlan) -> Iterator[Problem]:
             yield subject.problem(CODE, message, step.place, hint, Severity.NOTE)
         if step.kind in INTO_TABLES and step.target.lower() in subject.tables:
             changed.setdefault(step.target.lower(), step.place.line)
+
+
+def _by_batch(subject: Subject, flow: FlowPlan) -> Iterator[Problem]:
+    """Warn about a statement that changes a table once per batch, between others that change it by each event."""
+    changing = [step for step in flow.steps if step.kind in CHANGING and step.target.lower() in subject.tables]
+    for step in changing:
+        table = subject.tables[step.target.lower()]
+        others = [s for s in changing if s.index != step.index and s.target.lower() == step.target.lower()]
+        # INSERTs into a table without a key do not depend on each other.
+        is_ordered = table.spec.schema.key or {s.kind for s in (step, *others)} != {StepKind.INSERT}
+        if others and is_ordered and takes_batches(step):
+            line = others[0].place.line
+            message = f"This statement changes '{table.name}' once per batch, while the one in line {line} changes it "
+            message += "too: the result depends on how events are divided into batches."
+            hint = "Write its groups to a table of their own." if step.aggregate else "Remove ORDER BY and LIMIT."
+            yield subject.problem(CODE, message, step.place, hint, Severity.NOTE)
