@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from millpond import redact
 from millpond.errors import MillpondError
 
 if TYPE_CHECKING:
@@ -17,6 +18,16 @@ __version__ = "0.1.0"
 
 # Tables are memory-mapped files: Arrow reports their buffers as unaligned on standard error and reads them anyway.
 os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "ignore")
+
+
+def _declare_options() -> None:
+    # Importing a plug-in imports its module, which `import millpond` must not do.
+    from millpond import registry
+
+    registry.import_all()
+
+
+redact.before_first_use(_declare_options)
 
 
 def __getattr__(name: str) -> Any:

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from functools import cache
-
-from millpond.errors import MillpondError
+import threading
+from collections.abc import Callable, Iterable, Iterator
 
 MASK = "***"
 
@@ -47,6 +44,8 @@ _OPTION = re.compile(rf"'(?P<name>[\w.\-]+)'\s*=\s*(?P<value>{_QUOTED})")
 
 _public_names: set[str] = set()
 _public_parameters: set[str] = set()
+_declarations: list[Callable[[], None]] = []
+_declaring = threading.Lock()
 
 Span = tuple[int, int]
 
@@ -172,15 +171,17 @@ def _inside(text: str, start: int, end: int) -> Span:
     return start + 1, end - 1 if end - start > 1 and text[end - 1] == quote else end
 
 
-@cache
-def _load_declared() -> None:
-    """Import every plug-in: importing declares its options, and what is masked must not depend on which were used."""
-    from millpond import registry
+def before_first_use(declare: Callable[[], None]) -> None:
+    """Call a function before anything is masked: it declares the options of all plug-ins, because what is masked must
+    not depend on which of them were used."""
+    _declarations.append(declare)
 
-    for kind in ("source", "sink", "backend"):
-        for name in registry.names(kind):
-            with suppress(MillpondError):
-                registry.find(kind, name)
+
+def _load_declared() -> None:
+    with _declaring:
+        while _declarations:
+            _declarations[0]()
+            del _declarations[0]
 
 
 def _is_public(name: str) -> bool:

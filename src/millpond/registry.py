@@ -7,15 +7,16 @@ its own under the entry points `millpond.sources`, `millpond.sinks` and `millpon
 from __future__ import annotations
 
 import importlib
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from millpond.errors import OptionError, Place, SetupError, did_you_mean
+from millpond.errors import MillpondError, OptionError, Place, SetupError, did_you_mean
 
 if TYPE_CHECKING:
-    from millpond.contracts.server import MakeServer
+    from millpond.contracts.server import MakeServer, Served
     from millpond.contracts.sink import SinkPlugin
     from millpond.contracts.source import SourcePlugin
     from millpond.contracts.table import BackendPlugin
@@ -106,6 +107,14 @@ def _installed(kind: str) -> dict[str, Registration]:
     return found
 
 
+def import_all() -> None:
+    """Import every source, sink and backend that can be imported, which declares their options."""
+    for kind in GROUPS:
+        for name in names(kind):
+            with suppress(MillpondError):
+                find(kind, name)
+
+
 @overload
 def find(kind: Literal["source"], name: str, place: Place | None = None) -> SourcePlugin: ...
 @overload
@@ -139,9 +148,9 @@ def _loaded(kind: str, name: str, place: Place | None) -> Any:
         raise SetupError("MP309", message, place=place, hint="Repair that package, or uninstall it.") from error
 
 
-def find_server(name: str = "http") -> MakeServer:
-    """The class that serves an app; imported on first use like every plug-in."""
-    made: MakeServer = _loaded("server", name, None)
+def find_server(app: type[Served], name: str = "http") -> MakeServer[Served]:
+    """The class that serves apps of this class; imported on first use like every plug-in."""
+    made: MakeServer[Served] = _loaded("server", name, None)
     return made
 
 

@@ -461,7 +461,7 @@ class App:
         if socket is None and address == "off" and self.plan.settings["pg"] == "off":
             return
         thread = running.context.supervisor.thread
-        server = find_server()(self, socket, address, lambda name, work: thread(name, work).start())
+        server = find_server(App)(self, socket, address, lambda name, work: thread(name, work).start())
         server.start()
         self._server = server
 

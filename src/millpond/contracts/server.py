@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from millpond.app.app import App
+# The class of the apps that a server serves: this contract does not depend on it.
+Served = TypeVar("Served")
+Served_contra = TypeVar("Served_contra", contravariant=True)
 
 # Starts a thread that does the work; the app ends if the work raises.
 StartThread = Callable[[str, Callable[[], None]], None]
 
 
-class MakeServer(Protocol):
+class MakeServer(Protocol[Served_contra]):
     """The class of a server. `socket_path` is None for an app in a temporary directory, `address` that of HTTP."""
 
-    def __call__(self, app: App, socket_path: Path | None, address: str, start_thread: StartThread) -> Server: ...
+    def __call__(
+        self, app: Served_contra, socket_path: Path | None, address: str, start_thread: StartThread
+    ) -> Server: ...
 
 
 class Server(Protocol):

@@ -20,8 +20,7 @@ from millpond.sources.records.column_types import VALUE
 from millpond.sources.records.python_records import columns_of
 from millpond.sources.records.sent import RECORDS, SentRecords
 from millpond.sources.webhook.inbox import Inbox, Spot
-from millpond.sources.webhook.requests import Refused, authorize, body_of, records_of
-from millpond.sources.webhook.source import UNSENT
+from millpond.sources.webhook.requests import UNSENT, Refused, authorize, body_of, records_of
 
 INTERVAL_S = 0.02
 # Batches that are made ahead; what comes meanwhile waits in the inbox, and makes larger batches.

@@ -14,6 +14,8 @@ from typing import Any
 from millpond.contracts.source import Posted, Reply
 from millpond.sources.http.decoding import CannotDecode, decoder
 
+# The state of a source that has had no request.
+UNSENT = "nothing was posted to it yet"
 BLANK = re.compile(r"[ \t\r\n]*")
 BOM = "\ufeff"
 # JSON has no raw line ends but between values, where a space is as good.

@@ -24,12 +24,12 @@ from millpond.contracts.source import (
     SourceSpec,
 )
 from millpond.options import DURATION, POSITIVE, SIZE, TEXT, Beside, Option
+from millpond.sources.webhook.requests import UNSENT
 
 if TYPE_CHECKING:
     from millpond.sources.webhook.feeder import WebhookFeeder
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]*")
-UNSENT = "nothing was posted to it yet"
 SIGNED = (Beside("signature.secret"),)
 
 OPTIONS = (
