@@ -489,3 +489,19 @@ def until(condition: Callable[[], Any], what: Callable[[], object] = str, limit_
     while not condition():
         assert time.monotonic() < deadline, f"it never came: {what()}"
         time.sleep(0.01)
+
+
+def drop_slots(database: Database) -> None:
+    """The replication slots of a database of PostgreSQL."""
+    query = "SELECT slot_name, active_pid FROM pg_replication_slots WHERE database = current_database()"
+    for slot, pid in database.rows(query):
+        if pid is not None:
+            database.rows("SELECT pg_terminate_backend(%s)", [pid])
+        until(lambda slot=slot: _dropped(database, slot))  # type: ignore[misc]
+
+
+def _dropped(database: Database, slot: str) -> bool:
+    if not database.rows("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND NOT active", [slot]):
+        return not database.rows("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", [slot])
+    database.rows("SELECT pg_drop_replication_slot(%s)", [slot])
+    return True

@@ -279,6 +279,9 @@ def test_capture_starts_where_the_options_say(mysql: Database, run: App, tmp_pat
     app = run(captured(mysql, cdc_start="latest", initial_load="none"))
     mysql.execute("INSERT INTO users VALUES (4, 'Di', 4)")
     until(lambda: rows(app, "SELECT id FROM users") == [(4,)])
+    app.stop()
+    (tmp_path / "state").rename(tmp_path / "state of none")
+    follows(run(captured(mysql, cdc_start="latest", initial_load="full"), once=True), mysql)
 
 
 def test_columns_that_are_added_dropped_or_retyped(mysql: Database, run: App) -> None:

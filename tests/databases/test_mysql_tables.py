@@ -99,6 +99,18 @@ def test_a_server_that_goes_away_leaves_the_table_usable(own_mysql: Server, run:
     until(lambda: rows(app, "SELECT id FROM users") == [(2,)])
 
 
+def test_a_certificate_is_verified(mysql: Database, mysql_server: Server, run: App) -> None:
+    """By the connections of a load, of change capture and of a sink."""
+    mysql.execute(*USERS, "CREATE TABLE copies LIKE users")
+    options = f"'ssl.mode' = 'verify-full', 'ssl.root.cert' = '{mysql_server.certificate}'"
+    app = run(
+        f"CREATE TABLE users AS SELECT * FROM {mysql.uri}?table=users WITH ('cdc' = 'true', {options});"
+        f"INSERT INTO {mysql.uri}?table=copies WITH ({options}) SELECT * FROM CHANGES(users);",
+        once=True,
+    )
+    assert rows(app, "SELECT id FROM users") == sorted(mysql.rows("SELECT id FROM copies")) != []
+
+
 @pytest.mark.parametrize(
     ("what", "options", "expected"),
     [

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.databases.servers import Database, PostgreSQL, Server, until
+from tests.databases.servers import Database, PostgreSQL, Server, drop_slots, until
 from tests.seeds import FRESH
 
 import millpond as mp
 from millpond.cli.main import main
+from millpond.engine import capture
+from millpond.sources.databases.postgresql import changes
 
 App = Callable[..., mp.App]
 USERS = (
@@ -29,21 +31,6 @@ def database(postgresql: Database) -> Iterator[Database]:
     """A database whose slots are dropped at the end: the server has few."""
     yield postgresql
     drop_slots(postgresql)
-
-
-def drop_slots(database: Database) -> None:
-    query = "SELECT slot_name, active_pid FROM pg_replication_slots WHERE database = current_database()"
-    for slot, pid in database.rows(query):
-        if pid is not None:
-            database.rows("SELECT pg_terminate_backend(%s)", [pid])
-        until(lambda slot=slot: _dropped(database, slot))  # type: ignore[misc]
-
-
-def _dropped(database: Database, slot: str) -> bool:
-    if not database.rows("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND NOT active", [slot]):
-        return not database.rows("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", [slot])
-    database.rows("SELECT pg_drop_replication_slot(%s)", [slot])
-    return True
 
 
 def captured(database: Database, table: str = "users", **options: str) -> str:
@@ -223,6 +210,125 @@ def test_latest_and_no_initial_load_begin_empty(database: Database, run: App) ->
     until(lambda: rows(app, "SELECT id, name FROM users") == [(2, "Bob"), (3, "Cy")])
 
 
+def test_latest_with_an_initial_load_has_the_existing_rows(database: Database, run: App) -> None:
+    database.execute(*USERS)
+    app = run(captured(database, cdc_start="latest", initial_load="full", cdc_format="native"))
+    assert len(rows(app, "SELECT id FROM users")) == 2
+    database.execute("DELETE FROM users WHERE id = 2")
+    follows(app, database)
+
+
+def test_each_table_has_its_own_initial_load(database: Database, run: App) -> None:
+    tables = [f"CREATE TABLE {name} (id INT PRIMARY KEY)" for name in ("a", "b", "c")]
+    database.execute(*tables, *(f"INSERT INTO {name} VALUES (1)" for name in ("a", "b", "c")))
+    texts = [captured(database, "a", initial_load="none"), captured(database, "b")]
+    run(*texts, once=True)
+    database.execute(*(f"INSERT INTO {name} VALUES (2)" for name in ("a", "b", "c")))
+    app = run(*texts, captured(database, "c", initial_load="none"))
+    database.execute("INSERT INTO c VALUES (3)")
+    until(lambda: rows(app, "SELECT id FROM c") == [(3,)])
+    assert (rows(app, "SELECT id FROM a"), rows(app, "SELECT id FROM b")) == ([(2,)], [(1,), (2,)])
+
+
+def test_capture_starts_at_a_position_of_a_slot(database: Database, run: App) -> None:
+    database.execute(*USERS, "CREATE PUBLICATION mine FOR TABLE users")
+    ((at,),) = database.rows("SELECT lsn::text FROM pg_create_logical_replication_slot('my_slot2', 'pgoutput')")
+    database.execute("INSERT INTO users VALUES (3, 'Cy', 3)")
+    options = {"slot_name": "my_slot2", "publication_name": "mine"}
+    app = run(captured(database, cdc_start=at, **options), once=True)
+    assert rows(app, "SELECT id FROM users") == [(3,)]
+    with pytest.raises(mp.MillpondError, match=r"MP508.*begins with the rows as they are now"):
+        run(captured(database, cdc_start=at, initial_load="full"))
+
+
+def test_a_slot_that_another_app_has_read_is_replaced_by_a_new_snapshot(
+    database: Database, run: App, tmp_path: Path
+) -> None:
+    database.execute(*USERS)
+    text = captured(database, slot_name="shared_slot")
+    run(text, once=True).stop()
+    for statement in ("INSERT INTO users VALUES (3, 'Cy', 3)", "DELETE FROM users WHERE id = 1"):
+        database.execute(statement)
+        other = mp.App(sql=text, state=tmp_path / "other")
+        other.run_once()
+        other.stop()
+    app = run(text)
+    follows(app, database)
+    assert [p.code for p in app.progress().problems if "is further, at" in p.message] == ["MP513"]
+
+
+def test_two_apps_cannot_read_one_slot(
+    database: Database, run: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "BUSY_S", 0.2)
+    database.execute(*USERS)
+    text = captured(database, slot_name="one_slot")
+    run(text)
+    other = mp.App(sql=text, state=tmp_path / "other")
+    with pytest.raises(mp.MillpondError, match=r"MP514(.|\n)*'one_slot' is used by another process(.|\n)*'slot.name'"):
+        other.run_once()
+    other.stop()
+
+
+def test_a_table_that_is_made_anew_is_compared_with_a_new_snapshot(
+    database: Database, run: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "ASKED_S", 0.05)
+    database.execute(*USERS)
+    app = run(captured(database))
+    database.execute("DROP TABLE users", USERS[0], "INSERT INTO users VALUES (1, 'Eve', 1)")
+    follows(app, database)
+    database.execute("INSERT INTO users VALUES (2, 'Dan', 2)")
+    follows(app, database)
+    app.stop()
+    database.execute("DROP TABLE users", USERS[0], "INSERT INTO users VALUES (7, 'Flo', 1)")
+    follows(run(captured(database)), database)
+
+
+def test_the_log_that_a_slot_keeps_is_reported(database: Database, run: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "ASKED_S", 0.05)
+    database.execute(*USERS)
+    app = run(captured(database))
+    # An open transaction holds the log back, as an app does that cannot follow.
+    holder = database.connect()
+    holder.execute("BEGIN")
+    holder.execute("INSERT INTO users VALUES (3, 'Cy', 3)")
+    database.execute("CREATE TABLE busy AS SELECT repeat('x', 1000) AS t FROM generate_series(1, 3000)")
+    until(lambda: (app.stats()["sources"][0]["log_kept"] or 0) > 3_000_000, lambda: app.stats()["sources"])
+    shown = dict(app.query("SHOW SOURCES").rows()[0])
+    assert shown["lag"] is None
+    holder.execute("COMMIT")
+    holder.close()
+    follows(app, database)
+    until(lambda: app.stats()["sources"][0]["log_unread"] == 0)
+
+
+def test_a_slot_that_was_invalidated_is_replaced_by_a_new_snapshot(
+    run: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = PostgreSQL()
+    server.settings = {"max_slot_wal_keep_size": "1MB"}
+    try:
+        server.start()
+        database = server.database()
+        database.execute(*USERS)
+        run(captured(database), once=True).stop()
+        for _ in range(4):
+            database.execute("UPDATE users SET credit = 2 WHERE id = 2", "SELECT pg_switch_wal()")
+        database.execute("CHECKPOINT")
+        assert database.rows("SELECT wal_status FROM pg_replication_slots") == [("lost",)]
+        assert main(["doctor", str(tmp_path / "app.sql"), "--state", str(tmp_path / "state")]) == 0
+        assert "it was invalidated, and its changes are lost" in capsys.readouterr().out
+        app = run(captured(database))
+        follows(app, database)
+        assert [p.code for p in app.progress().problems if "was invalidated" in p.message] == ["MP513"]
+        database.execute("DELETE FROM users WHERE id = 1")
+        follows(app, database)
+        app.stop()
+    finally:
+        server.remove()
+
+
 def test_named_slots_and_publications_are_used(database: Database, run: App) -> None:
     database.execute(
         *USERS,
@@ -250,7 +356,10 @@ def test_columns_that_are_added_dropped_or_retyped(database: Database, run: App)
     assert rows(app, "SELECT id, name, age FROM users WHERE id = 3") == [(3, "Cy", 8)]
 
 
-def test_a_quiet_table_does_not_hold_back_the_log(database: Database, run: App) -> None:
+def test_a_quiet_table_does_not_hold_back_the_log(
+    database: Database, run: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture, "REMEMBERED_S", 0.2)
     database.execute(*USERS, "CREATE TABLE busy (n INT)")
     run(captured(database))
     database.execute("INSERT INTO busy SELECT generate_series(1, 1000)")
@@ -280,7 +389,7 @@ def test_a_snapshot_and_its_changes_have_no_gap_beside_a_writer(database: Databa
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        app = run(captured(database, fetch_size="500"))
+        app = run(captured(database, fetch_size="500", parallel_readers="3"))
     finally:
         stop.set()
         writer.join()

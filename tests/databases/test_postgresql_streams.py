@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.databases.servers import Database, Server, until
-from tests.databases.test_postgresql_changes import USERS, drop_slots, rows
+from tests.databases.servers import Database, Server, drop_slots, until
+from tests.databases.test_postgresql_changes import USERS, rows
 
 import millpond as mp
 from millpond.cli.main import main
+from millpond.engine.feeds import change_feeder
 
 App = Callable[..., mp.App]
 LOG = "CREATE TABLE log AS SELECT id, name, _op AS op, _before.name AS was, _offset AS n FROM changes;"
@@ -130,7 +131,10 @@ def test_a_slot_that_is_gone_continues_with_a_new_snapshot_or_fails(database: Da
         run(streamed(database, cdc_lost="fail"), LOG, once=True)
 
 
-def test_a_quiet_table_does_not_hold_back_the_log(database: Database, run: App) -> None:
+def test_a_quiet_table_does_not_hold_back_the_log(
+    database: Database, run: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_feeder, "STORED_S", 0.2)
     database.execute(*USERS, "CREATE TABLE busy (n INT)")
     run(streamed(database), LOG)
     database.execute("INSERT INTO busy SELECT generate_series(1, 1000)")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.databases.servers import PASSWORD, Database, Server, until
+from tests.databases.servers import PASSWORD, Database, Server, drop_slots, until
 
 import millpond as mp
 
@@ -242,7 +242,11 @@ def test_a_certificate_is_verified(postgresql: Database, postgresql_server: Serv
     postgresql.execute(*USERS)
     options = f"'ssl.mode' = 'verify-full', 'ssl.root.cert' = '{postgresql_server.certificate}'"
     text = "CREATE TABLE users AS SELECT * FROM {}?table=users WITH ({});"
-    assert len(rows(run(text.format(postgresql.uri, options), once=True), "SELECT id FROM users")) == 2
+    captured = run(text.format(postgresql.uri, f"'cdc' = 'true', {options}"), once=True)
+    assert len(rows(captured, "SELECT id FROM users")) == 2
+    drop_slots(postgresql)
+    app = run(text.format(postgresql.uri, options), once=True, accept=True)
+    assert len(rows(app, "SELECT id FROM users")) == 2
     with pytest.raises(mp.MillpondError, match=r"MP508.*cannot be made.*certificate"):
         run(text.format(postgresql.uri, "'ssl.mode' = 'verify-full'"), once=True)
 

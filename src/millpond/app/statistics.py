@@ -47,7 +47,9 @@ def remember(store: Store, progress: AppProgress, uses: Iterable[EngineUse]) -> 
     """Store the statistics; called after the start, so that there are some after a crash, and after the stop."""
     states = {t.name.lower(): t.state for t in progress.tables if t.state in (FAILED, STALE)}
     flows = [asdict(replace(f, state=_rested(f.state), rows_per_s=0.0, lag=None)) for f in progress.flows]
-    sources = [asdict(replace(s, state=_rested(s.state), lag=None)) for s in progress.sources]
+    sources = [
+        asdict(replace(s, state=_rested(s.state), lag=None, log_unread=None, log_kept=None)) for s in progress.sources
+    ]
     with store.begin() as tx:
         tx.put(LAST, {"tables": states, "flows": flows, "sources": sources})
         for use in uses:
@@ -197,6 +199,8 @@ def _source(users: Sequence[Flow | Loader]) -> SourceProgress:
         _seconds(status.lag_s),
         max(meter.rate() for meter in meters),
         max(meter.rate(FIVE_MINUTES_S) for meter in meters),
+        status.log_unread,
+        status.log_kept,
         source.id,
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -43,6 +43,12 @@ class Capture:
     owner: str
     tables: Mapping[str, SourceSpec]
     keyed: bool = True
+
+
+def starts_empty(values: Mapping[str, Any]) -> bool:
+    """Whether a capture with these options leaves out the existing rows."""
+    load = values.get("initial.load")
+    return load == "none" or (load is None and values.get("cdc.start") not in (None, "initial"))
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,16 @@ class Snapshot:
         """Called at the end, also after an error."""
 
 
+@dataclass(frozen=True)
+class LogLag:
+    """How far a capture is behind the log of the server: the bytes that are not read yet, those that the server keeps
+    for it, and the seconds that the oldest change has waited; None if unknown."""
+
+    unread: int | None = None
+    kept: int | None = None
+    seconds: float | None = None
+
+
 class Following:
     """The changes after a position, as they are made. Used by one thread at a time, except `lag`."""
 
@@ -126,10 +142,9 @@ class Following:
         """Called when everything up to a position is stored here: the server may discard it."""
         raise NotImplementedError
 
-    def lag(self) -> tuple[int | None, float | None]:
-        """The bytes of the server's log that are not read yet, and the seconds that the oldest change has waited; None
-        if unknown. Callable from any thread."""
-        return None, None
+    def lag(self) -> LogLag:
+        """How far it is behind. Callable from any thread."""
+        return LogLag()
 
     def close(self) -> None:
         """Called at the end, also after an error."""
@@ -144,9 +159,10 @@ class ChangeSource:
         objects on the server are created here, so that no change after the snapshot is lost."""
         raise NotImplementedError
 
-    def start(self) -> Position:
+    def start(self, *, latest: bool = False) -> Position:
         """Instead of a snapshot: the position at which to start without the existing rows ('cdc.start',
-        'initial.load')."""
+        'initial.load'). `latest`: the end of the log, whatever 'cdc.start' is. Objects on the server are created here
+        too."""
         raise NotImplementedError
 
     def end(self) -> Position:

@@ -173,7 +173,8 @@ class FeedBatches(Protocol):
 class SourceStatus:
     """A source as SHOW SOURCES reports it. `rows` and `bytes` are those of this run; `lag`: the number of records that
     are not in the tables yet, and the seconds that the oldest of them has waited, None if unknown; `updated_at`: the
-    time of the last record, in seconds since the epoch."""
+    time of the last record, in seconds since the epoch. Of captured changes: the bytes of the server's log that are not
+    read yet (`log_unread`), and those that the server keeps for the app (`log_kept`)."""
 
     state: str = "ready"
     health: str = "healthy"
@@ -185,6 +186,8 @@ class SourceStatus:
     bytes: int = 0
     lag_s: float | None = None
     updated_at: float | None = None
+    log_unread: int | None = None
+    log_kept: int | None = None
 
 
 @dataclass(frozen=True)

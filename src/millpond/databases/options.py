@@ -56,7 +56,12 @@ CONNECTION = (
     Option("connect.timeout", SPAN, "10s", "How long to wait for a connection."),
     Option("socket.timeout", SPAN, None, "How long to wait for a response of the server."),
     Option("query.timeout", SPAN, None, "How long a query may take."),
-    Option("pool.size", POSITIVE, "4", "The most connections that are open at a time."),
+    Option(
+        "pool.size",
+        POSITIVE,
+        None,
+        "The most connections that are open at a time; by default 4, or what 'parallel.readers' needs.",
+    ),
     Option("pool.max.idle", SPAN, "10m", "How long an unused connection stays open."),
     Option("pool.validation.query", TEXT, None, "A query that is sent to a connection before it is used again."),
     Option("connect.wait.timeout", DURATION, "0s", "How long to wait at the start for a server that does not respond."),
@@ -127,7 +132,12 @@ CAPTURE = (
         "What happens when the server no longer has the changes.",
     ),
     captured("cdc.fallback", choice("fail", "poll"), "fail", "What happens when changes cannot be captured."),
-    captured("initial.load", choice("full", "none"), "full", "Whether the rows are loaded before their changes."),
+    captured(
+        "initial.load",
+        choice("full", "none"),
+        None,
+        "Whether the rows are loaded before their changes; by default full if 'cdc.start' is initial, else none.",
+    ),
 )
 
 # How a sink connects and writes; the flow that writes tries again as its source is set.

@@ -9,6 +9,8 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 Opened = TypeVar("Opened")
+# How many connections may be open where no option says.
+CONNECTIONS = 4
 
 
 class Pool:
@@ -21,7 +23,7 @@ class Pool:
         self._query: str | None = values.get("pool.validation.query")
         self._idle_s = values.get("pool.max.idle", 0) / 1e6
         # How many connections may be open at a time.
-        self.size: int = values.get("pool.size", 1)
+        self.size: int = values.get("pool.size", 1) or max(CONNECTIONS, values.get("parallel.readers", 1) + 1)
 
     def take(self, kind: str, open_: Callable[[], Opened], validate: Callable[[Opened, str], None]) -> Opened:
         """A connection that is free and still works, else a new one."""

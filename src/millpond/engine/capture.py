@@ -17,8 +17,10 @@ from millpond.contracts.changes import (
     ChangeSource,
     Committed,
     Following,
+    LogLag,
     Snapshot,
     Truncated,
+    starts_empty,
 )
 from millpond.contracts.feeder import Content, Position
 from millpond.contracts.source import Progress, SourcePlugin, SourceStatus
@@ -45,8 +47,9 @@ GATHERED_S = 0.05
 # How long to wait for an event before looking whether the app stops.
 WAIT_S = 0.1
 DELAY_S = 2.0
-# How often a position without changes is remembered.
-REMEMBERED_S = 30.0
+# How often a position without changes is stored. Only stored positions are acknowledged: a slot that is further was
+# read by another app.
+REMEMBERED_S = 10.0
 
 
 class CapturedLoader(Loader):
@@ -189,36 +192,34 @@ class CaptureGroup:
         for member in self.members:
             member.become(state, error)
 
-    def _load(self, source: ChangeSource) -> None:
-        """Snapshots: of all tables when the capture begins, else of those that are new."""
+    def _load(self, source: ChangeSource, *, again: bool = False) -> None:
+        """Snapshots: of all tables when the capture begins, else of those that are new. `again`: what was captured
+        before is gone."""
         position = self._position
         wanted = [m for m in self.members if position is None or m.snapshot_position is None]
-        if wanted and position is None and self._starts_empty:
-            self._start_empty(source, wanted)
-        elif wanted:
-            with closing(source.snapshot([m.source.id for m in wanted], position)) as snapshot:
-                for member in wanted:
+        empty = [m for m in wanted if starts_empty(m.source.spec.values)]
+        loaded = [m for m in wanted if m not in empty]
+        if loaded:
+            with closing(source.snapshot([m.source.id for m in loaded], position)) as snapshot:
+                for member in loaded:
                     member.progress = snapshot.progress(member.source.id)
                     member.begins()
                     member.fill(snapshot)
             reach("capture.loaded")
-            if position is None:
-                with self._context.store.begin() as tx:
-                    tx.put(CAPTURE + self.key, snapshot.position)
-                    tx.commit()
+        if empty:
+            started = source.start(latest=again or position is not None)
+            self._start_empty(empty, snapshot.position if loaded else started)
+        if wanted and position is None:
+            with self._context.store.begin() as tx:
+                tx.put(CAPTURE + self.key, snapshot.position if loaded else started)
+                tx.commit()
         self._context.notices.extend(source.problems())
 
-    @property
-    def _starts_empty(self) -> bool:
-        """Whether existing rows are left out."""
-        return self._values("initial.load") == "none" or self._values("cdc.start") not in (None, "initial")
-
-    def _start_empty(self, source: ChangeSource, members: list[CapturedLoader]) -> None:
-        position = source.start()
+    def _start_empty(self, members: list[CapturedLoader], position: Position) -> None:
+        """Tables whose existing rows are left out."""
         with self._context.store.begin() as tx:
             for member in members:
                 tx.put(LOAD + member.plan.name.lower(), Loaded(None, {"position": position}).as_json())
-            tx.put(CAPTURE + self.key, position)
             tx.commit()
 
     def _catch_up(self, source: ChangeSource) -> None:
@@ -229,11 +230,22 @@ class CaptureGroup:
             self._following = source.follow(self._reached)
             while not source.contains(self._reached, end) and not self._context.stopping.is_set():
                 self._take(self._following)
+            self._remember(self._following)
         except SourceError as error:
             if error.code != POSITION_GONE or self._values("cdc.lost") == "fail":
                 raise
             self._snapshot_again(source, error)
             self._following = source.follow(self._position)
+
+    def _remember(self, following: Following) -> None:
+        """Store and acknowledge where it is, although nothing has happened to its tables since: an app may run for a
+        moment only, again and again."""
+        if self._reached == self._position:
+            return
+        with self._context.store.begin() as tx:
+            tx.put(CAPTURE + self.key, self._reached)
+            tx.commit()
+        following.acknowledge(self._reached)
 
     def _values(self, name: str) -> Any:
         return self.members[0].source.spec.values.get(name)
@@ -245,7 +257,7 @@ class CaptureGroup:
         with self._context.store.begin() as tx:
             tx.put(CAPTURE + self.key, None)
             tx.commit()
-        self._load(source)
+        self._load(source, again=True)
 
     def follow(self) -> None:
         """Begin to follow, in a thread of its own; harmless where it does already."""
@@ -314,12 +326,13 @@ class CaptureGroup:
                     spool.end(event.position) if isinstance(event, Committed) else spool.add(event)
             if spool.position is not None and not spool.is_open:
                 with self.turn:
-                    self._commit(spool)
+                    is_stored = self._commit(spool)
                 self._reached = spool.position
-                following.acknowledge(spool.position)
+                if is_stored:
+                    following.acknowledge(spool.position)
 
-    def _commit(self, spool: ChangeSpool) -> None:
-        """One commit of ours for whole transactions."""
+    def _commit(self, spool: ChangeSpool) -> bool:
+        """One commit of ours for whole transactions; False if there was nothing to store yet."""
         tables: dict[str, list[CapturedLoader]] = {}
         for member in self.members:
             at = member.snapshot_position
@@ -329,7 +342,7 @@ class CaptureGroup:
         names = {m.plan.name for found in tables.values() for m in found}
         if not spool.has_any(tables) and self._clock() - self._remembered_at < REMEMBERED_S:
             # Only where the server's log is; the next commit brings it along.
-            return
+            return False
         self._remembered_at = self._clock()
         locks = {DEAD_LETTERS, *names, *(view.name for view in self._context.views_of(names))}
         started = self._clock()
@@ -345,6 +358,7 @@ class CaptureGroup:
         publish(self._context, staged)
         for member, rows in counts.items():
             member.meter.add(rows, self._clock() - started)
+        return True
 
     def _apply(
         self, work: Work, spool: ChangeSpool, tables: dict[str, list[CapturedLoader]]
@@ -375,7 +389,7 @@ class CaptureGroup:
         following = self._following
         if member.is_pending:
             return member.opening.status()
-        lag, lag_s = following.lag() if following is not None else (None, None)
+        lag = following.lag() if following is not None else LogLag()
         error = member.error
         rows = member.meter.rows + member._rows_read
         return SourceStatus(
@@ -383,10 +397,11 @@ class CaptureGroup:
             "healthy" if error is None else "disconnected" if error.code in UNREACHABLE else "not_found",
             rows,
             retries=self._retries + member.opening.retries,
-            lag=lag,
             detail="" if error is None else error.problems[0].message,
-            lag_s=lag_s,
+            lag_s=lag.seconds,
             updated_at=member.meter.updated_at,
+            log_unread=lag.unread,
+            log_kept=lag.kept,
         )
 
     def _let_go(self) -> None:

@@ -101,7 +101,8 @@ class LoadProgress:
 @dataclass(frozen=True)
 class SourceProgress:
     """One line of SHOW SOURCES, and what SHOW leaves out: bytes read, the seconds that the oldest record not yet in the
-    tables has waited, rows per second over one and five minutes. `rows` and counts are those of this run."""
+    tables has waited, rows per second over one and five minutes; of captured changes, the bytes of the server's
+    log that are not read yet and those that it keeps for the app. `rows` and counts are those of this run."""
 
     name: str
     type: str
@@ -116,6 +117,8 @@ class SourceProgress:
     lag_s: float | None = None
     rows_per_s: float = 0.0
     rows_per_s_5m: float = 0.0
+    log_unread: int | None = None
+    log_kept: int | None = None
     id: str = ""
 
     SHOWN: ClassVar[int] = 9

@@ -26,6 +26,8 @@ from millpond.sql.text import with_variables
 from millpond.uris import Uri, parse_uri
 
 Discover = Callable[[SourcePlugin, SourceSpec], Found]
+# Options of captured changes that only tables, or only streams, have: the name, what the others are, and a hint.
+OF_TABLES, OF_STREAMS = ("cdc.fallback", "fail", "It is for tables."), ("cdc.format", "native", "It is for streams.")
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,9 @@ class Sources:
 
     def __contains__(self, id_: object) -> bool:
         return id_ in self._opened
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._opened)
 
     def plans(self) -> tuple[SourcePlan, ...]:
         return tuple(o.plan for o in self._opened.values())
@@ -219,9 +224,9 @@ class Sources:
         """Options of captured changes that have no effect, because they are a table or a stream."""
         if plugin.open_changes is None:
             return
-        unfit, hint = ("cdc.fallback", "It is for tables.") if is_changes else ("cdc.format", "It is for streams.")
+        unfit, usual, hint = OF_TABLES if is_changes else OF_STREAMS
         for entry in request.entries:
-            if entry.name == unfit:
+            if entry.name == unfit and entry.value.strip().lower() != usual:
                 self._findings.error("MP303", f"Option '{unfit}' has no effect here.", entry.place, hint)
 
     def _validate(self, plugin: SourcePlugin, spec: SourceSpec, place: Place) -> bool:

@@ -194,6 +194,20 @@ METRICS: tuple[Declared, ...] = (
         "millpond_source_lag_seconds", GAUGE, "Age of the oldest of them.", _SOURCE, _of("sources", "name", "lag_s")
     ),
     Declared(
+        "millpond_source_log_unread_bytes",
+        GAUGE,
+        "Bytes of a database's log that change capture has not read yet.",
+        _SOURCE,
+        _of("sources", "name", "log_unread"),
+    ),
+    Declared(
+        "millpond_source_log_kept_bytes",
+        GAUGE,
+        "Bytes of its log that a database keeps for a replication slot.",
+        _SOURCE,
+        _of("sources", "name", "log_kept"),
+    ),
+    Declared(
         "millpond_source_retries",
         COUNTER,
         "Attempts to reach a source again.",

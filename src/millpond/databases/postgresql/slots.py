@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 # What default names of slots and publications begin with.
 PREFIX = "millpond_"
+# What pg_replication_slots.wal_status says, with the size of the log.
+STATUSES = {
+    "extended": "it keeps {} of the log, more than max_wal_size",
+    "unreserved": "it keeps {} of the log, more than max_slot_wal_keep_size, and is invalidated soon",
+    "lost": "it was invalidated, and its changes are lost",
+}
 IDENTITY_QUERY = """
 SELECT c.relkind::text, c.relreplident::text, n.nspname, c.relname,
        ARRAY(SELECT a.attname::text FROM pg_index i JOIN pg_attribute a
@@ -97,20 +103,30 @@ class Slots:
             message = f"Changes of '{spec.shown}' cannot be captured: the server does not send its key ({key})."
             raise not_possible(message, f"Run: {full}")
 
-    def publish(self, tables: Sequence[tuple[str, str]]) -> None:
-        """Make the publication, or add the tables that it lacks."""
-        listed = [f"{_quoted(schema)}.{_quoted(table)}" for schema, table in tables]
+    def publish(self, tables: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+        """Make the publication, or add the tables that it lacks, which are returned."""
         name = _quoted(self.publication)
         there = self._rows("SELECT 1 FROM pg_publication WHERE pubname = %s", [self.publication])
+        lacking = self.unpublished(tables) if there else tables
+        listed = ", ".join(f"{_quoted(schema)}.{_quoted(table)}" for schema, table in lacking)
         if not there:
             options = "WITH (publish_via_partition_root)"
-            self._make_publication(f"CREATE PUBLICATION {name} FOR TABLE {', '.join(listed)} {options}")
-            return
+            self._make_publication(f"CREATE PUBLICATION {name} FOR TABLE {listed} {options}")
+        elif lacking:
+            self._make_publication(f"ALTER PUBLICATION {name} ADD TABLE {listed}")
+        return lacking
+
+    def unpublished(self, tables: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """The tables that the publication does not have."""
         query = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
         known = {(schema, table) for schema, table in self._rows(query, [self.publication])}
-        lacking = [text for text, table in zip(listed, tables, strict=True) if table not in known]
-        if lacking:
-            self._make_publication(f"ALTER PUBLICATION {name} ADD TABLE {', '.join(lacking)}")
+        return [table for table in tables if table not in known]
+
+    def kept(self) -> int | None:
+        """The bytes of the log that the server keeps for the slot."""
+        query = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint FROM pg_replication_slots"
+        found = self._rows(f"{query} WHERE slot_name = %s", [self.slot])
+        return found[0][0] if found else None
 
     def _make_publication(self, text: str) -> None:
         try:
@@ -135,6 +151,10 @@ class Slots:
             raise self._gone(f"its replication slot '{self.slot}' is gone")
         if state[0] == "lost":
             raise self._gone(f"its replication slot '{self.slot}' was invalidated, because it fell too far behind")
+        if state[1] is not None and number_of(state[1]) > position:
+            # What the app has not stored is never confirmed.
+            why = "another app has read it, or the state directory is an older copy"
+            raise self._gone(f"its replication slot '{self.slot}' is further, at {state[1]}: {why}")
 
     def _gone(self, why: str) -> SourceError:
         return SourceError(POSITION_GONE, f"The changes of {self._address.shown} since the last one are lost: {why}.")
@@ -173,10 +193,14 @@ class Slots:
     def left_behind(self, *, drop: bool) -> list[str]:
         """The slot and the publication, as far as they exist; `drop` removes them."""
         found = []
-        query = "SELECT active, pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)) FROM"
-        for active, size in self._rows(f"{query} pg_replication_slots WHERE slot_name = %s", [self.slot]):
+        query = (
+            "SELECT active, pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)), wal_status"
+            " FROM pg_replication_slots WHERE slot_name = %s"
+        )
+        for active, size, status in self._rows(query, [self.slot]):
             use = "is in use" if active else "is not in use"
-            line = f"replication slot {self.slot} of {self._address.shown} {use}; it keeps {size} of the log"
+            kept = STATUSES.get(status, "it keeps {} of the log").format(size)
+            line = f"replication slot {self.slot} of {self._address.shown} {use}; {kept}"
             if drop and not active:
                 self.drop()
                 line = f"replication slot {self.slot} of {self._address.shown}: dropped"

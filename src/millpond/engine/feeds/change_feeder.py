@@ -25,11 +25,13 @@ from millpond.contracts.changes import (
     ChangeSource,
     Committed,
     Following,
+    LogLag,
     Snapshot,
     Truncated,
+    starts_empty,
 )
 from millpond.contracts.feeder import Feeder, Polled, Position
-from millpond.contracts.source import SourcePlugin, SourceSpec
+from millpond.contracts.source import SourcePlugin, SourceSpec, SourceStatus
 from millpond.disk import disk_errors, make_folder, open_private, sync_folder
 from millpond.engine.feeds.change_events import ChangeEvents
 from millpond.engine.feeds.change_spool import ChangeSpool
@@ -42,8 +44,8 @@ AT, SPOOLED = "at", "parts"
 WAIT_S, LIVE_S = 0.05, 0.001
 # How long one poll takes events while the app runs: other flows are polled by the same thread.
 POLL_S = 0.5
-# How often a position without changes is stored.
-STORED_S = 30.0
+# How often a position without changes is stored. Only stored positions are acknowledged.
+STORED_S = 10.0
 SNAPSHOT_ROWS = 50_000
 
 # Parts, and the position after them; None if the flow stops before.
@@ -110,8 +112,7 @@ class ChangeFeeder(Feeder):
 
     def _begin(self, source: ChangeSource) -> Parts:
         """The existing rows, or none of them; returns the position after them."""
-        values = self._spec.values
-        if values.get("initial.load") == "none" or values.get("cdc.start") not in (None, "initial"):
+        if starts_empty(self._spec.values):
             position: Position = {AT: source.start()}
             yield self._moved(position)
             return position
@@ -198,6 +199,8 @@ class ChangeFeeder(Feeder):
         while not self._stopping.is_set():
             if end is not None and source.contains(self._reached, end):
                 self._caught_up = True
+                if self._given is not None and self._reached != self._given[AT]:
+                    yield from self._transactions({AT: self._reached})
                 return
             event = following.next(wait_s)
             if isinstance(event, Committed):
@@ -205,9 +208,6 @@ class ChangeFeeder(Feeder):
                 if passed_on or self._spool is not None or time.monotonic() - self._stored_at >= STORED_S:
                     passed_on = True
                     yield from self._transactions({AT: event.position})
-                else:
-                    # Nothing has happened to the table, so the server may discard its log.
-                    following.acknowledge(event.position)
             elif event is not None:
                 self._take(event)
             elif end is None:
@@ -256,6 +256,11 @@ class ChangeFeeder(Feeder):
                 self._file.unlink()
         if self._following is not None:
             self._following.acknowledge(position[AT])
+
+    def status(self, known: SourceStatus) -> SourceStatus:
+        following = self._following
+        lag = following.lag() if following is not None else LogLag()
+        return replace(known, log_unread=lag.unread, log_kept=lag.kept)
 
     def problems(self) -> list[Problem]:
         found, self._problems = self._problems, []

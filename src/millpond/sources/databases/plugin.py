@@ -31,6 +31,11 @@ def validate(spec: SourceSpec) -> str | None:
         return "'incremental.column' is for polling; with 'cdc' every change is captured."
     if values.get("cdc") and values.get("query"):
         return "The changes of a query cannot be captured: name a table."
+    if values.get("cdc") and values.get("initial.load") == "full" and values["cdc.start"] not in ("initial", "latest"):
+        return "'initial.load' = 'full' begins with the rows as they are now, not at a position of the log."
+    readers, size = values.get("parallel.readers", 1), values.get("pool.size")
+    if readers > 1 and size is not None and size <= readers:
+        return f"'parallel.readers' = '{readers}' needs {readers + 1} connections, but 'pool.size' is {size}."
     unfit = next((name for name in UNCAPTURED if values.get("cdc") and values.get(name) is not None), None)
     if unfit is not None:
         return f"'{unfit}' is not for captured changes: write it into the SELECT, which is evaluated here."

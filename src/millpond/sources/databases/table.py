@@ -33,6 +33,8 @@ _END = object()
 
 # Connects to the server of a source.
 OpenServer = Callable[[SourceSpec, Pool], Server]
+# Reads rows in portions.
+Reader = Callable[[], Iterator[pa.RecordBatch]]
 
 
 def catalog_columns(spec: SourceSpec, open_server: OpenServer) -> Found:
@@ -60,6 +62,7 @@ class DatabaseTable(TableReader):
         self._progress = Progress()
         self._problems: list[Problem] = []
         self._known: Schema | None = None
+        self._is_warned = False
         server = open_server(spec, self._pool)
         try:
             self.schema: pa.Schema = self._sent_schema(server)
@@ -144,54 +147,29 @@ class DatabaseTable(TableReader):
         return replace(selection, inner=Statement(text, (value,))).statement()
 
     def _all(self, server: Server, selection: Selection) -> Iterator[Polled]:
-        ranges = self._ranges(server, selection)
+        ranges = key_ranges(self._spec, server, server.session)
         if len(ranges) < 2:
+            self._warn_unparallel()
             yield from self._one(server, selection, selection.statement())
             return
         with server.session() as first:
             sessions = [first, *(first.sibling() for _ in ranges[1:])]
-            readers = [self._reader(session, chosen) for session, chosen in zip(sessions, ranges, strict=True)]
             try:
-                yield from _ahead(readers, self._ahead_max * len(readers))
+                yield from ahead(list(map(reader_of, sessions, ranges)), self._spec)
             finally:
                 for session in sessions[1:]:
                     session.close()
 
-    def _reader(self, session: Session, chosen: Selection) -> Callable[[], Iterator[pa.RecordBatch]]:
-        return lambda: session.read(chosen, chosen.statement())
-
-    @property
-    def _ahead_max(self) -> int:
-        return max(int(self._spec.values["prefetch.count"]), 0)
+    def _warn_unparallel(self) -> None:
+        if self._spec.values.get("parallel.readers", 1) > 1 and not self._is_warned:
+            self._is_warned = True
+            message = f"'{self._spec.shown}' is read by one connection, in spite of 'parallel.readers'."
+            hint = "Several read a table whose key is one column of whole numbers, without 'limit'."
+            self._problems.append(Problem("MP303", message, None, hint, Severity.WARNING))
 
     def _one(self, server: Server, selection: Selection, statement: Statement) -> Iterator[Polled]:
         with server.session() as session:
-            yield from _ahead([lambda: session.read(selection, statement)], self._ahead_max)
-
-    def _ranges(self, server: Server, selection: Selection) -> list[Selection]:
-        """One selection per reader: ranges of a key that is one whole number."""
-        # One more connection asks the catalog.
-        readers, key = (
-            min(self._spec.values.get("parallel.readers", 1), max(self._pool.size - 1, 1)),
-            server.columns().key,
-        )
-        type_ = server.columns()[key[0]].type if len(key) == 1 else None
-        bounded = self._spec.values.get("limit") is not None or self._spec.values.get("query")
-        if readers < 2 or not server.is_parallel or bounded or type_ is None or not pa.types.is_integer(type_):
-            return [selection]
-        name = selection.dialect.name(key[0])
-        with server.session() as session:
-            source = selection.source()
-            least, most = (session.value(Statement(f"SELECT {f}({name}) FROM {source.text}")) for f in ("min", "max"))
-        if least is None or most - least < readers:
-            return [selection]
-        edges = [least + (most - least + 1) * n // readers for n in range(1, readers)]
-        # What is added below the first or above the last value meanwhile belongs to the outer ranges.
-        first, last = selection.where(f"{name} < {MARK}", edges[0]), selection.where(f"{name} >= {MARK}", edges[-1])
-        inner = [
-            selection.where(f"{name} >= {MARK}", a).where(f"{name} < {MARK}", b) for a, b in itertools.pairwise(edges)
-        ]
-        return [first, *inner, last]
+            yield from ahead([lambda: session.read(selection, statement)], self._spec)
 
     def progress(self) -> Progress:
         return self._progress
@@ -238,16 +216,41 @@ def _from_json(mark: list[Any]) -> Any:
     return _KINDS[mark[0]](mark[1])
 
 
-def _ahead(readers: list[Callable[[], Iterator[pa.RecordBatch]]], count: int) -> Iterator[Polled]:
-    """The rows of readers, so many portions read ahead, each reader in a thread of its own; one alone that reads
-    nothing ahead needs none."""
+def key_ranges(spec: SourceSpec, server: Server, opened: Callable[[], Session]) -> list[Selection]:
+    """What each of the 'parallel.readers' reads: ranges of a key that is one whole number; else one reads all."""
+    selection, readers, key = server.selection(), spec.values.get("parallel.readers", 1), server.columns().key
+    type_ = server.columns()[key[0]].type if len(key) == 1 else None
+    bounded = spec.values.get("limit") is not None or spec.values.get("query")
+    if readers < 2 or not server.is_parallel or bounded or type_ is None or not pa.types.is_integer(type_):
+        return [selection]
+    name = selection.dialect.name(key[0])
+    with opened() as session:
+        source = selection.source()
+        least, most = (session.value(Statement(f"SELECT {f}({name}) FROM {source.text}")) for f in ("min", "max"))
+    if least is None or most - least < readers:
+        return [selection]
+    edges = [least + (most - least + 1) * n // readers for n in range(1, readers)]
+    # What is added below the first or above the last value meanwhile belongs to the outer ranges.
+    first, last = selection.where(f"{name} < {MARK}", edges[0]), selection.where(f"{name} >= {MARK}", edges[-1])
+    inner = [selection.where(f"{name} >= {MARK}", a).where(f"{name} < {MARK}", b) for a, b in itertools.pairwise(edges)]
+    return [first, *inner, last]
+
+
+def reader_of(session: Session, chosen: Selection) -> Reader:
+    return lambda: session.read(chosen, chosen.statement())
+
+
+def ahead(readers: list[Reader], spec: SourceSpec) -> Iterator[Polled]:
+    """The rows of readers, 'prefetch.count' portions of each read ahead, each reader in a thread of its own; one alone
+    that reads nothing ahead needs none."""
+    count = max(int(spec.values["prefetch.count"]), 0) * len(readers)
     if len(readers) == 1 and count == 0:
         yield from (Polled(rows) for rows in readers[0]())
         return
     waiting: queue.Queue[Any] = queue.Queue(max(count, 1))
     stopped = threading.Event()
 
-    def work(read: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+    def work(read: Reader) -> None:
         try:
             for rows in read():
                 if not _put(waiting, rows, stopped):

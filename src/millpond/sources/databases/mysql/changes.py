@@ -19,6 +19,7 @@ from millpond.contracts.changes import (
     Changes,
     ChangeSource,
     Following,
+    LogLag,
     Snapshot,
     Truncated,
 )
@@ -37,6 +38,7 @@ from millpond.errors import Problem, Severity, SourceError
 from millpond.schema import Schema
 from millpond.sources.databases.captured import BatchedFollowing, SnapshotForm, altered
 from millpond.sources.databases.mysql.tables import MysqlServer, open_session
+from millpond.sources.databases.table import ahead, reader_of
 
 # The numbers of clients that are chosen; small ones are those of real servers.
 SERVER_IDS = range(1_000_000_000, 4_000_000_000)
@@ -81,9 +83,9 @@ class MysqlChanges(ChangeSource):
             connection._force_close()
             raise
 
-    def start(self) -> Position:
+    def start(self, *, latest: bool = False) -> Position:
         wanted = str(self._spec.values["cdc.start"]).strip()
-        if wanted.lower() in ("initial", "latest"):
+        if latest or wanted.lower() in ("initial", "latest"):
             return self.end()
         file, colon, offset = wanted.rpartition(":")
         if colon and offset.isdigit() and "," not in wanted and "-" not in offset and "." in file:
@@ -152,8 +154,7 @@ class MysqlSnapshot(Snapshot):
     def read(self, table: str) -> Iterable[Polled]:
         selection = self._servers[table].selection()
         with self._servers[table].session_over(self._connection) as session:
-            for rows in session.read(selection, selection.statement()):
-                yield Polled(rows)
+            yield from ahead([reader_of(session, selection)], self._servers[table].spec)
 
     def progress(self, table: str) -> Progress:
         return Progress(total=self._totals.get(table))
@@ -309,9 +310,9 @@ class MysqlFollowing(BatchedFollowing):
     def acknowledge(self, position: Position) -> None:
         """Nothing to do: the server keeps its log for as long as it is set to."""
 
-    def lag(self) -> tuple[int | None, float | None]:
+    def lag(self) -> LogLag:
         waiting = bool(self._rows or self._in_transaction)
-        return None, max(time.time() - self._event_s, 0.0) if waiting and self._event_s else 0.0
+        return LogLag(seconds=max(time.time() - self._event_s, 0.0) if waiting and self._event_s else 0.0)
 
     def close(self) -> None:
         self._stream.close()

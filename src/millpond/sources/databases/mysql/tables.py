@@ -37,7 +37,8 @@ class MysqlServer(Server):
     """One database of MySQL or MariaDB; a connection for the catalog, and one for each session."""
 
     def __init__(self, spec: SourceSpec, pool: Pool) -> None:
-        self._spec, self._pool = spec, pool
+        self.spec = self._spec = spec
+        self._pool = pool
         self._address: Address = address_of(SCHEME, spec.values, PORT)
         self._connection = pool.take(CATALOG, lambda: connect(spec.values, spec.base), _validated)
         try:

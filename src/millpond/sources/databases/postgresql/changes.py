@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,9 @@ from millpond.contracts.changes import (
     Capture,
     Changes,
     ChangeSource,
+    Event,
     Following,
+    LogLag,
     Snapshot,
     Truncated,
 )
@@ -36,10 +39,13 @@ from millpond.errors import Problem, SourceError
 from millpond.schema import Schema
 from millpond.sources.databases.captured import BatchedFollowing, SnapshotForm, altered
 from millpond.sources.databases.postgresql.tables import PostgresServer, PostgresSession
+from millpond.sources.databases.table import ahead, key_ranges, reader_of
 
 # How long a slot that another process uses is waited for: that of a killed app is free in a moment.
 BUSY_S = 15.0
 IN_USE = "55006"
+# How often the server is asked what it keeps for the slot.
+ASKED_S = 10.0
 _BEGIN, _COMMIT, _RELATION, _TRUNCATE = ord("B"), ord("C"), ord("R"), ord("T")
 _ROW_KINDS = (ord("I"), ord("U"), ord("D"))
 
@@ -61,7 +67,9 @@ class PostgresChanges(ChangeSource):
             self._names = {table: self._slots.captured_name(spec) for table, spec in self._tables.items()}
             for table, spec in self._tables.items():
                 self._slots.require_identity(spec, self._servers[table].columns(), keyed=capture.keyed)
-            self._slots.publish(sorted(set(self._names.values())))
+            added = self._slots.publish(sorted(set(self._names.values())))
+            # Changes of these were not published until now: they need a snapshot before they are followed.
+            self._unpublished = {table for table, name in self._names.items() if name in added}
         except BaseException:
             self.close()
             raise
@@ -70,6 +78,7 @@ class PostgresChanges(ChangeSource):
         connection = ReplicationConnection(self._spec.values, self._spec.base)
         try:
             at, name = self._slots.exported(connection)
+            self._unpublished -= set(tables)
             return PostgresSnapshot(self, connection, at, name, tables)
         except BaseException:
             connection.close()
@@ -78,14 +87,18 @@ class PostgresChanges(ChangeSource):
     def server(self, table: str) -> PostgresServer:
         return self._servers[table]
 
+    def spec(self, table: str) -> SourceSpec:
+        return self._tables[table]
+
     def session(self, table: str, snapshot: str) -> PostgresSession:
         """A session of an exported snapshot."""
         return self._servers[table].session_of(snapshot)
 
-    def start(self) -> Position:
+    def start(self, *, latest: bool = False) -> Position:
         wanted = str(self._spec.values["cdc.start"]).strip().lower()
         self._slots.make()
-        if wanted in ("initial", "latest"):
+        self._unpublished.clear()
+        if latest or wanted in ("initial", "latest"):
             return self.end()
         return number_of(wanted)
 
@@ -97,6 +110,10 @@ class PostgresChanges(ChangeSource):
 
     def follow(self, position: Position) -> Following:
         self._slots.require_position(position)
+        if self._unpublished:
+            names = " and ".join(sorted(self._tables[table].shown for table in self._unpublished))
+            why = f"the publication '{self._slots.publication}' did not have {names}"
+            raise SourceError(POSITION_GONE, f"Changes of {self._address.shown} are lost: {why}.")
         deadline = time.monotonic() + BUSY_S
         while True:
             connection = ReplicationConnection(self._spec.values, self._spec.base)
@@ -119,6 +136,16 @@ class PostgresChanges(ChangeSource):
         if state in ("42704", "55000", "58P01"):
             return SourceError(POSITION_GONE, f"The changes of {self._address.shown} are gone: {message}")
         return error
+
+    def kept(self) -> int | None:
+        """The bytes of the log that the server keeps for the slot. MP506 if a table is not published any more, because
+        it was made anew: opening the source again publishes it."""
+        missing = self._slots.unpublished(sorted(set(self._names.values())))
+        if missing:
+            names = " and ".join(table for _, table in missing)
+            message = f"The publication '{self._slots.publication}' of {self._address.shown} does not have {names}."
+            raise SourceError("MP506", message, hint="It is added when the capture begins again.")
+        return self._slots.kept()
 
     def contains(self, snapshot: Position, position: Position) -> bool:
         return bool(snapshot >= position)
@@ -165,10 +192,11 @@ class PostgresSnapshot(Snapshot):
         return SnapshotForm(self._source.server(table).columns())
 
     def read(self, table: str) -> Iterable[Polled]:
-        selection = self._source.server(table).selection()
-        with self._source.session(table, self._name) as session:
-            for rows in session.read(selection, selection.statement()):
-                yield Polled(rows)
+        server, spec = self._source.server(table), self._source.spec(table)
+        ranges = key_ranges(spec, server, lambda: self._source.session(table, self._name))
+        with ExitStack() as stack:
+            sessions = [stack.enter_context(self._source.session(table, self._name)) for _ in ranges]
+            yield from ahead(list(map(reader_of, sessions, ranges)), spec)
 
     def progress(self, table: str) -> Progress:
         return Progress(total=self._totals.get(table))
@@ -185,6 +213,14 @@ class PostgresFollowing(BatchedFollowing):
         self._source, self._stream, self._zone = source, stream, zone
         self._relations: dict[int, RelationRows | None] = {}
         self._committed_us = self._lsn = 0
+        self._kept: int | None = None
+        self._asked = 0.0
+
+    def next(self, wait_s: float) -> Event | None:
+        now = time.monotonic()
+        if now - self._asked >= ASKED_S:
+            self._asked, self._kept = now, self._source.kept()
+        return super().next(wait_s)
 
     def receive(self, wait_s: float) -> bool:
         message = self._stream.next(wait_s)
@@ -242,8 +278,8 @@ class PostgresFollowing(BatchedFollowing):
     def acknowledge(self, position: Position) -> None:
         self._stream.acknowledge(position)
 
-    def lag(self) -> tuple[int | None, float | None]:
-        return max(self._stream.end - self._given, 0), None
+    def lag(self) -> LogLag:
+        return LogLag(max(self._stream.end - self._given, 0), self._kept)
 
     def close(self) -> None:
         self._stream.close()

@@ -31,6 +31,8 @@ ODD = "_mp_odd"
 UUID_TEXT = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 # Rows of a portion, whatever is asked for.
 ROWS_MAX = 1_000_000
+# The fewest rows of an estimate by the query's plan.
+ESTIMATED_MIN = 10_000
 # Kinds of connections.
 CATALOG, SESSION = "catalog", "session"
 KEY_QUERY = """
@@ -182,12 +184,18 @@ class PostgresServer(Server):
         return PostgresSession(self._spec, self._types, self._pool, snapshot)
 
     def estimate(self) -> int | None:
-        if self._relation is None or self._spec.values.get("where") or self._spec.wanted.predicates:
-            return None
-        query = "SELECT reltuples::bigint FROM pg_class WHERE oid = %s::regclass"
-        with translated(self._address), self._connection.cursor() as cursor:
-            row = cursor.execute(query, [self._relation]).fetchone()
-        return row[0] if row is not None and row[0] > 0 else None
+        is_whole = not (self._spec.values.get("where") or self._spec.wanted.predicates)
+        with translated(self._address, self._what), self._connection.cursor() as cursor:
+            if self._relation is not None and is_whole:
+                query = "SELECT reltuples::bigint FROM pg_class WHERE oid = %s::regclass"
+                row = cursor.execute(query, [self._relation]).fetchone()
+                if row is not None and row[0] > 0:
+                    return int(row[0])
+            plan = cursor.execute(f"EXPLAIN (FORMAT JSON) {literal_text(self.selection().statement())}").fetchone()
+        assert plan is not None
+        rows = int(plan[0][0]["Plan"]["Plan Rows"])
+        # Of small tables that were never analysed the server assumes far too much.
+        return rows if rows >= ESTIMATED_MIN else None
 
     def close(self) -> None:
         if self._connection.broken or self._connection.closed:
