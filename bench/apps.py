@@ -3,7 +3,8 @@ rows per second of `--once`, which takes everything as fast as it can.
 
     python bench/apps.py [--json] [--only trading] [--seconds 20] [--engine arrow]
 
-Each folder under examples/ with a SQL file is an app. It runs on a copy, in a process of its own for each engine.
+Each folder under examples/ is an app, except that of change capture, which needs a database: bench/databases.py
+measures that. It runs on a copy, in a process of its own for each engine.
 `trading_trade_numbers_ms_arrow` is the median batch of that flow, `..._rows_arrow` the rows in it.
 """
 
@@ -27,6 +28,8 @@ from timing import jobs_so_far
 import millpond as mp
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+# Examples that need a server.
+SERVED = ("cdc",)
 ENGINES = ("arrow", "spark")
 LOOK_S, IDLE_S = 0.005, 5.0
 # The batches of a flow that warm it up, of those that it has.
@@ -47,7 +50,7 @@ LENGTHS: dict[str, Callable[[int], dict[str, str]]] = {"trading": trading}
 
 def example_files() -> dict[str, Path]:
     """The SQL file of each example, by the name of its folder."""
-    return {file.parent.name: file for file in sorted(EXAMPLES.glob("*/*.sql"))}
+    return {file.parent.name: file for file in sorted(EXAMPLES.glob("*/*.sql")) if file.parent.name not in SERVED}
 
 
 def open_app(bench: Bench, name: str, run: str, seconds: int) -> mp.App:

@@ -16,6 +16,8 @@ from pyspark.sql import functions as F
 COUNTS = (5, 10, 20, 40)
 BATCHES = 3
 PATIENCE_S = 20.0
+# How often a query over many rows is asked for its progress, as in flows.py.
+LOOK_S = 0.02
 SCHEMA = "id BIGINT, user_id STRING, symbol STRING, quantity INT, price DECIMAL(12,2), ts TIMESTAMP"
 
 
@@ -87,7 +89,7 @@ def timed(writer: Any, folder: Path) -> float:
         while sum(progress["numInputRows"] for progress in query.recentProgress) < wanted:
             if query.exception() is not None:
                 raise query.exception()
-            time.sleep(0.005)
+            time.sleep(LOOK_S)
         seconds = time.monotonic() - started
     query.stop()
     return seconds

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from millpond.rendering import csv_lines, json_lines
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ
-from millpond.sinks.text_columns import csv_blocks, json_blocks
+from millpond.sinks.text_columns import BATCH_ROWS, csv_blocks, json_blocks
 
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.string(): st.text(max_size=6),
@@ -54,6 +54,12 @@ def test_columns_give_the_same_lines(type_: pa.DataType) -> None:
         assert [read(line) for line in text(rows).split("\n")[:-1]] == wanted
 
     check()
+
+
+def test_parts_that_are_rendered_concurrently_keep_their_order() -> None:
+    count = 5 * BATCH_ROWS + 7
+    rows = pa.table({"n": pa.array(range(count)), "t": pa.array(["x", None, 'a"b'] * (count // 3 + 1)).slice(0, count)})
+    assert [json.loads(line) for line in text(rows).split("\n")[:-1]] == rows.to_pylist()
 
 
 @pytest.mark.parametrize("type_", VALUES, ids=str)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +17,8 @@ from millpond.rendering import csv_texts, json_texts
 
 # The number of rows that are rendered at a time.
 BATCH_ROWS = 65_536
+# The number of such parts that are rendered concurrently; one more may be in memory.
+AT_ONCE = min(os.cpu_count() or 1, 4)
 # Arrow writes a decimal with a larger scale with an exponent.
 PLAIN_SCALE_MAX = 6
 # Smaller bytes are control characters.
@@ -146,18 +152,33 @@ def json_objects(rows: pa.Table) -> pa.ChunkedArray:
 
 
 def _objects(rows: pa.Table, end: str) -> Iterator[pa.Array]:
+    """The rows as JSON objects, in order; large tables on several cores, because Arrow releases the GIL."""
     names = [json_texts(pa.array([name]))[0] for name in rows.column_names]
-    for batch in rows.to_batches(max_chunksize=BATCH_ROWS):
-        parts: list[pa.Array | pa.Scalar] = []
-        # The constant text around all values of a column is joined with its name.
-        between = "{"
-        for name, column in zip(names, batch.columns, strict=True):
-            texts = _json_texts(column)
-            quote = '"' if texts.quoted else ""
-            parts += [pa.scalar(f"{between}{name}:{quote}"), texts.values]
-            between = f"{texts.end}{quote},"
-        last = pa.scalar(between.removesuffix(",") + end)
-        yield pc.binary_join_element_wise(*parts, last, pa.scalar(""))
+    render = partial(_object_texts, names, end)
+    if rows.num_rows <= BATCH_ROWS:
+        yield from map(render, rows.to_batches())
+        return
+    waiting: deque[Future[pa.Array]] = deque()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for batch in rows.to_batches(max_chunksize=BATCH_ROWS):
+            waiting.append(pool.submit(render, batch))
+            if len(waiting) > AT_ONCE:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _object_texts(names: list[str], end: str, batch: pa.RecordBatch) -> pa.Array:
+    parts: list[pa.Array | pa.Scalar] = []
+    # The constant text around all values of a column is joined with its name.
+    between = "{"
+    for name, column in zip(names, batch.columns, strict=True):
+        texts = _json_texts(column)
+        quote = '"' if texts.quoted else ""
+        parts += [pa.scalar(f"{between}{name}:{quote}"), texts.values]
+        between = f"{texts.end}{quote},"
+    last = pa.scalar(between.removesuffix(",") + end)
+    return pc.binary_join_element_wise(*parts, last, pa.scalar(""))
 
 
 def _json_texts(column: pa.Array) -> Texts:

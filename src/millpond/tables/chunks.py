@@ -117,7 +117,7 @@ class Chunks:
     def __len__(self) -> int:
         return self._ends[-1] if self.batches else 0
 
-    @property
+    @lazy
     def nbytes(self) -> int:
         """The bytes in memory."""
         batches = self.batches[len(self.files) :] if self.files else self.batches
