@@ -46,7 +46,7 @@ docs: $(READY)  ## Write the generated parts of docs/ anew
 	@$(BIN)/python scripts/docs.py
 
 site: $(READY)  ## Build the documentation as a site, into build/site
-	@$(BIN)/mkdocs build --quiet --clean
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
 
 clean:  ## Remove everything that was made
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse src/*.egg-info

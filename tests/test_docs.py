@@ -4,7 +4,8 @@ Each page has a folder of its own. A block with a title is written there as a fi
 
 - `sql` is run with `--once`; with `check` it is only checked (what cannot run yet, or what a console block runs);
   with `wrong` it must be refused.
-- `console` runs the lines after `$` as a user would and compares what they print; `...` stands for any lines.
+- `console` runs the lines after `$` as a user would and compares what they print; `...` stands for any lines. After
+  `$ cd FOLDER` the commands of the page run there.
 - `python` blocks of a page are run together in one process, after everything else.
 - `output` is what the block before it prints; with `json` as it is printed with `--json`.
 """
@@ -78,12 +79,15 @@ def matches(got: list[str], wanted: list[str]) -> bool:
     return bool(got) and got[0].rstrip() == wanted[0].rstrip() and matches(got[1:], wanted[1:])
 
 
-def run_console(block: Block, folder: Path) -> None:
-    """Run each command of a block; the last one may end with another code than 0."""
+def run_console(block: Block, folder: Path) -> Path:
+    """Run each command of a block; the last one may end with another code than 0; returns the folder at the end."""
     lines = block.body.splitlines()
     starts = [n for n, line in enumerate(lines) if line.startswith("$ ")]
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for start, end in pairwise([*starts, len(lines)]):
+        if re.fullmatch(r"\$ cd \S+", lines[start]):
+            folder = folder / lines[start][5:]
+            continue
         done = subprocess.run(
             lines[start][2:],
             shell=True,
@@ -98,6 +102,7 @@ def run_console(block: Block, folder: Path) -> None:
         wanted_exit = int(block.attributes.get("exit", "0")) if start == starts[-1] else 0
         assert done.returncode == wanted_exit, f"{lines[start]}: exit {done.returncode}\n{done.stdout}"
         assert matches(done.stdout.splitlines(), lines[start + 1 : end]), f"{lines[start]}: printed\n{done.stdout}"
+    return folder
 
 
 def run_python(blocks: list[tuple[Block, Block | None]], folder: Path) -> None:
@@ -119,6 +124,7 @@ def test_the_examples_of_a_page_do_what_it_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     pairs = list(with_output(blocks_of(page)))
+    folder = tmp_path
     for block, output in pairs:
         if block.title:
             Path(block.title).parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +133,7 @@ def test_the_examples_of_a_page_do_what_it_says(
             printed = try_sql(block, spark)
             assert output is None or printed == output.body, f"{page.name}:{block.line} printed\n{printed}"
         elif block.language == "console":
-            run_console(block, tmp_path)
+            folder = run_console(block, folder)
     python = [pair for pair in pairs if pair[0].language == "python"]
     if python:
         run_python(python, tmp_path)

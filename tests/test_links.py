@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import markdown
 import pytest
 import yaml
+from scripts.site import on_page_markdown
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
@@ -50,3 +52,23 @@ def listed(value: object) -> set[str]:
 def test_the_site_lists_pages_that_exist() -> None:
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     assert listed(site["nav"]) - {page.name for page in (ROOT / "docs").glob("*.md")} == set()
+
+
+def test_the_site_shows_every_block_as_code_and_every_link_leads_somewhere() -> None:
+    """Rendered as `make site` does, because Python-Markdown accepts less than GitHub."""
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    render = markdown.Markdown(extensions=site["markdown_extensions"])
+    pages = {}
+    for file in (ROOT / "docs").rglob("*.md"):
+        pages[file] = render.reset().convert(on_page_markdown(file.read_text("utf-8")))
+    assert [file.name for file, html in pages.items() if re.search(r"<p>(.*\n)*```", html)] == []
+    broken = []
+    for file, html in pages.items():
+        for link in re.findall(r'href="([^"]+)"', html):
+            name, _, anchor = link.partition("#")
+            target = (file.parent / name).resolve() if name else file
+            if "://" in link or (target.exists() and not anchor):
+                continue
+            if f'id="{anchor}"' not in pages.get(target, ""):
+                broken.append(f"{file.name}: {link}")
+    assert broken == []
