@@ -26,6 +26,8 @@ from scripts.docs import DOCS, renewed
 from millpond.app.app import App
 from millpond.app.planning import plan_text
 from millpond.errors import CODES
+from millpond.sql.parse_other import SHOWN
+from millpond.sql.parser import STATEMENTS
 from millpond.testing.documents import Block, read_sections
 
 ROOT = DOCS.parent
@@ -68,6 +70,10 @@ def try_sql(block: Block, spark: Any) -> str | None:
         assert bool(plan.errors) == block.has("wrong"), "\n".join(map(str, plan.problems))
         return "".join(f"{problem}\n" for problem in plan.errors)
     return run_sql(block, spark)
+
+
+def read_between(page: Path, start: str, end: str) -> str:
+    return page.read_text("utf-8").partition(f"{start}\n")[2].partition(f"{end}\n")[0]
 
 
 def matches(got: list[str], wanted: list[str]) -> bool:
@@ -148,6 +154,12 @@ def test_the_generated_parts_of_a_page_are_up_to_date(page: Path) -> None:
 def test_every_error_code_has_its_line_in_the_docs() -> None:
     text = (DOCS / "errors.md").read_text("utf-8")
     assert [code for code in CODES if f"| `{code}` |" not in text] == []
+
+
+def test_the_reference_has_every_statement() -> None:
+    text = read_between(DOCS / "sql.md", "## Statements", "## Streams and tables")
+    words = [*STATEMENTS, *SHOWN]
+    assert [word for word in words if word not in ("(", "DESC") and not re.search(rf"\b{word}\b", text)] == []
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.stem)
