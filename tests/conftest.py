@@ -1,6 +1,7 @@
 """What all tests share: one Spark session per process, an order, and no silent skips."""
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,10 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 hypothesis.settings.register_profile("millpond", deadline=None, derandomize=False, print_blob=True)
 hypothesis.settings.load_profile("millpond")
 hypothesis.core.global_force_seed = FRESH  # type: ignore[assignment]
+
+# A script ignores SIGINT for what it starts in the background, and so would every process of the tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ON_CI = os.environ.get("CI", "").lower() == "true"
 

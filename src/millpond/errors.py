@@ -128,6 +128,7 @@ CODES: dict[str, str] = {
     "MP814": "Aggregates added to a table count only events from now on",
     "MP815": "A table cannot be recomputed from the beginning of its source",
     "MP816": "Rows were rejected while a table was recomputed",
+    "MP817": "The storage of an app on a cluster cannot be reached",
     # 9xx: this installation
     "MP901": "Not supported in this version",
     "MP902": "Java is missing or too old",

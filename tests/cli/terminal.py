@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -64,6 +65,11 @@ def on_terminal(*words: str, folder: Path, columns: int = 100, lines: int = 40) 
     import struct
     import termios
 
+    def begin() -> None:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        # As a script leaves it to what it starts in the background.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "PAGER": "cat"}
@@ -76,7 +82,7 @@ def on_terminal(*words: str, folder: Path, columns: int = 100, lines: int = 40) 
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=begin,
     )
     os.close(theirs)
     try:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 WAIT_S = 120
 PATIENCE_S = 120.0
+# Errors of a broker that is starting.
+NOT_YET = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Topic:
         found = []
         try:
             for partition in range(self.partitions()):
-                low, _ = consumer.get_watermark_offsets(TopicPartition(self.name, partition), WAIT_S)
+                low, _ = offsets(consumer, TopicPartition(self.name, partition))
                 consumer.assign([TopicPartition(self.name, partition, low)])
                 while True:
                     message = consumer.poll(WAIT_S)
@@ -92,7 +94,7 @@ class Topic:
         consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": "test"})
         try:
             places = [TopicPartition(self.name, partition) for partition in range(self.partitions())]
-            return [consumer.get_watermark_offsets(place, WAIT_S) for place in places]
+            return [offsets(consumer, place) for place in places]
         finally:
             consumer.close()
 
@@ -116,6 +118,20 @@ class Topic:
             consumer.close()
         admin = self._admin()
         admin.delete_consumer_groups([group])[group].result(WAIT_S)
+
+
+def offsets(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """The first offset of a partition, and the one after its last; waits until a broker that has just started leads it
+    again."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            first, end = consumer.get_watermark_offsets(place, WAIT_S)
+            return first, end
+        except KafkaException as error:
+            if error.args[0].name() not in NOT_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def encoded(value: Any) -> bytes | None:

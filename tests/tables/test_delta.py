@@ -21,7 +21,7 @@ import millpond as mp
 from millpond.contracts.table import Store, TableSpec
 from millpond.faults import DELTA_POINTS, REMOTE_POINTS
 from millpond.tables.delta.files import FILES_MAX, kept_hours
-from millpond.tables.delta.table import DeltaPart
+from millpond.tables.delta.table import LOCK, DeltaPart
 from millpond.tables.store import open_store
 from millpond.testing.table_harness import ANN, BO, CY, EVENTS, USERS, refuses
 from millpond.testing.tables import TableContract
@@ -242,6 +242,27 @@ def test_a_stale_process_is_fenced(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert held(tmp_path / "users") == sorted([ANN, BO], key=str)
 
 
+def test_a_folder_that_is_away_while_the_table_is_used_is_an_unreachable_server(tmp_path: Path) -> None:
+    store: Any = open_store(tmp_path / "tables")
+    users = store.create(TableSpec("users", USERS, "delta", {"path": str(tmp_path / "users")}))
+    users.insert([ANN])
+    users.rows.remote.merge()
+    (tmp_path / "users").rename(tmp_path / "away")
+    users.upsert([BO])
+    with refuses("MP506"):
+        users.rows.remote.merge()
+    # Nothing is written to another folder that stands in its place.
+    (tmp_path / "users").mkdir()
+    (tmp_path / "users" / LOCK).touch()
+    with refuses("MP506"):
+        users.rows.remote.merge()
+    shutil.rmtree(tmp_path / "users")
+    (tmp_path / "away").rename(tmp_path / "users")
+    users.rows.remote.merge()
+    store.close()
+    assert held(tmp_path / "users") == sorted([ANN, BO], key=str)
+
+
 def test_a_folder_that_is_gone_is_an_error(tmp_path: Path) -> None:
     spec = TableSpec("users", USERS, "delta", {"path": str(tmp_path / "users")})
     store = open_store(tmp_path / "tables")
@@ -356,3 +377,36 @@ def test_a_kill_in_a_commit_leaves_all_or_nothing(tmp_path: Path, point: str, ho
         store.close()
         assert (found, counts) == ((["u2"], [1, 1, 1, 1]) if decided else (["u1"], [1, 0, 0, 0]))
     assert [row["user_id"] for row in held(tmp_path / "users")] == (["u2"] if decided else ["u1"])
+
+
+COMPACTING = """
+import sys
+from pathlib import Path
+from millpond.contracts.table import TableSpec
+from millpond.tables.store import open_store
+from millpond.testing.table_harness import ANN, USERS
+
+store = open_store(Path(sys.argv[1]))
+users = store.create(TableSpec("users", USERS, "delta", {"path": sys.argv[2]}))
+for number in range(int(sys.argv[3])):
+    users.insert([{**ANN, "user_id": f"u{number}"}])
+    users.rows.remote.merge()
+"""
+
+
+@pytest.mark.process
+def test_a_kill_after_a_compaction_loses_no_row(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", COMPACTING, str(tmp_path / "tables"), str(tmp_path / "users"), str(FILES_MAX + 2)]
+    environment = {**os.environ, "MILLPOND_FAULT": DELTA_POINTS[2]}
+    killed = subprocess.run(command, env=environment, timeout=240, capture_output=True, check=False)
+    assert killed.returncode == 137, killed.stderr.decode()
+    compacted = Reader(tmp_path / "users")
+    assert len(compacted.file_uris()) < FILES_MAX
+    store: Store = open_store(tmp_path / "tables")
+    users = store.create(TableSpec("users", USERS, "delta", {"path": str(tmp_path / "users")}))
+    ids = [row["user_id"] for row in users.to_arrow().to_pylist()]
+    users.insert([{**ANN, "user_id": "later"}])
+    store.close()
+    assert sorted(ids) == sorted(f"u{number}" for number in range(compacted.to_pyarrow_table().num_rows))
+    assert len(ids) >= FILES_MAX
+    assert [row["user_id"] for row in held(tmp_path / "users") if row["user_id"] == "later"] == ["later"]

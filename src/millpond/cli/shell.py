@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -58,6 +59,8 @@ def run(arguments: Arguments) -> int:
     shell = Shell(target, debug=arguments.debug)
     try:
         if sys.stdin.isatty():
+            # A shell takes Ctrl-C even if whoever started it ignores the signal, as scripts do in the background.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             print(f"{target.greeting}\nEnd statements with ; and see \\? for help.", flush=True)
             shell.read_all(Prompt(shell).lines())
             return 0

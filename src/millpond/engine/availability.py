@@ -96,6 +96,8 @@ class SourceOpening:
 UNAVAILABLE, UNREACHABLE = "MP501", ("MP506", "MP602")
 # A full disk, which is retried, because space may be freed.
 FULL = "MP805"
+# The storage that a cluster shares is away.
+STORAGE_AWAY = "MP817"
 # The interval of retries if the source has no options for it.
 DELAY_S = 2.0
 # How long a flow that catches up waits for an unreachable source; a running one waits without limit.
@@ -106,8 +108,13 @@ class Interruption:
     """An interruption of one flow. `begins` is called by the thread that detects it; `is_on`, `is_due`, `left_s` and
     `shown` by any thread."""
 
-    def __init__(self, source: SourcePlan, clock: Callable[[], float] = time.monotonic) -> None:
-        self._source, self._clock = source, clock
+    def __init__(
+        self,
+        source: SourcePlan,
+        clock: Callable[[], float] = time.monotonic,
+        storage_failure: Callable[[], MillpondError | None] = lambda: None,
+    ) -> None:
+        self._source, self._clock, self._storage_failure = source, clock, storage_failure
         self._plugin = find("source", source.type)
         patience = self._plugin.patience
         self._limit_s = patience(source.spec).limit_s if patience is not None else 0.0
@@ -126,9 +133,12 @@ class Interruption:
 
     def meaning(self, error: BaseException) -> MillpondError:
         """The coded error of a failure: as the source translates it, else as for any error of Spark; or that Java has
-        ended."""
+        ended, or that the storage is away, which fails in many ways."""
         if is_ending():
             return java_gone()
+        away = self._storage_failure()
+        if away is not None:
+            return away
         known = self._plugin.failure(self._source.spec, error) if self._plugin.failure is not None else None
         return known if known is not None else translate(error)
 
@@ -138,7 +148,7 @@ class Interruption:
         since = now if self._since is None else self._since
         if error.code == UNAVAILABLE:
             limit_s = self._limit_s
-        elif error.code in UNREACHABLE:
+        elif error.code in UNREACHABLE or error.code == STORAGE_AWAY:
             limit_s = max(self._limit_s, CATCH_UP_S) if catching_up else float("inf")
         elif error.code == FULL:
             limit_s = 0.0 if catching_up else float("inf")
@@ -152,8 +162,10 @@ class Interruption:
         return True
 
     def notes(self, error: MillpondError) -> bool:
-        """Whether a failed poll is retried: the disk is full, and the query continues with the records that it has."""
-        if error.code != FULL:
+        """Whether a failed poll is retried: the disk is full or the storage is away, and the query continues with the
+        records that it has."""
+        error = self._storage_failure() or error
+        if error.code not in (FULL, STORAGE_AWAY):
             return False
         self._polling = True
         self._since = self._clock() if self._since is None else self._since

@@ -71,7 +71,7 @@ class Flow:
         self._idle = Idle(plan)
         self._waiting = Waiting(plan, context.store)
         self.opening = SourceOpening(self.source)
-        self.interruption = Interruption(self.source)
+        self.interruption = Interruption(self.source, storage_failure=context.state.storage_failure)
         self._resuming: threading.Thread | None = None
         # The last batch that is in the tables and published to its sinks.
         self._last_done = -1

@@ -87,6 +87,17 @@ class StateFolder:
             shutil.rmtree(self.exchange, ignore_errors=True)
             self.exchange.mkdir()
 
+    def storage_failure(self) -> StateError | None:
+        """Why the storage cannot be used now; None if it can, or if there is none."""
+        if self.storage is None:
+            return None
+        try:
+            os.scandir(self.exchange).close()
+        except OSError as error:
+            message = f"The storage {self.storage} cannot be read: {error.strerror}."
+            return StateError("MP817", message, hint="The batch is repeated when it can be; check that it is mounted.")
+        return None
+
     def share(self, folder: Path, names: Sequence[str]) -> None:
         """Make folders within a folder links to the storage, if there is one; what they already contain is moved."""
         if self.storage is None:

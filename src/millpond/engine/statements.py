@@ -73,7 +73,7 @@ class Statements:
     """The statements of one flow; run inside a transaction, by one thread at a time."""
 
     def __init__(self, plan: FlowPlan, context: Context) -> None:
-        self._plan = plan
+        self._plan, self._context = plan, context
         self._source = context.plan.source(plan.source)
         self._absence = Absence(plan, context)
 
@@ -117,7 +117,7 @@ class Statements:
         except Exception as error:
             failure = translate(error, step.place, run.work.cache.several)
             stays = not puts_aside and failure.code not in VIOLATES_CONSTRAINT
-            if stays or failure.code in UNREACHABLE:
+            if stays or failure.code in UNREACHABLE or self._context.state.storage_failure() is not None:
                 raise failure from error
             run.work.rollback_to(savepoint)
             drop_outputs(run)

@@ -144,8 +144,9 @@ class DeltaFiles:
 
     def held(self) -> tuple[Mark, int | None, bool]:
         """The mark, the number of the owner, and whether that one has created the table."""
-        number, row = (self.table.transaction_version(name) or 0 for name in (VERSION, ROW))
-        return Mark(number, row), self.table.transaction_version(OWNER), bool(self.table.transaction_version(MADE))
+        with self.translated():
+            number, row, owner, made = (self.table.transaction_version(name) for name in (VERSION, ROW, OWNER, MADE))
+        return Mark(number or 0, row or 0), owner, bool(made)
 
     def own(self, mark: Mark, owner: int, *, made: bool) -> None:
         """Register an owner, by a commit without rows."""

@@ -6,6 +6,7 @@ carries the number of our version. After a crash the log has what the files lack
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
@@ -154,6 +155,16 @@ class DeltaTable:
         if self._guard is not None:
             os.close(self._guard)
             self._guard = None
+
+    def _require_place(self) -> None:
+        """MP506 if the folder is not the one that was opened: a write would create it anew, for instance below the
+        place where a file system that is away was mounted."""
+        if self._guard is None:
+            return
+        with self._files.translated():
+            held, there = os.fstat(self._guard), os.stat(Path(self.path) / LOCK)
+            if (held.st_dev, held.st_ino) != (there.st_dev, there.st_ino):
+                raise OSError(errno.ENODEV, "it is another folder than before")
 
     def _taken_over(self) -> StateError:
         message = f"Another app has taken over the Delta table {self.path} of '{self._spec.name}'."
@@ -328,6 +339,7 @@ class DeltaTable:
             overlay = self._state.overlay
             if not overlay.changes:
                 return
+            self._require_place()
             self._files.refresh()
             self._require_mark()
             mark, rows, deleted = overlay.changes[-1].mark, overlay.rows(), overlay.deleted()
