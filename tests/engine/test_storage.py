@@ -11,7 +11,7 @@ from tests.engine.test_full_disk import wait_for
 
 import millpond as mp
 
-# The first sink needs Spark for each batch, so that feed files in the storage are read; the table's files are there too.
+# Batches are larger than the driver takes, so that Spark reads the feed files in the storage; the table is there too.
 APP = """
 SET driver.max.rows = 10;
 CREATE STREAM s (a INT, k STRING) FROM 'file://FOLDER/in/*.jsonl';
