@@ -25,6 +25,8 @@ from scripts.docs import DOCS, renewed
 
 from millpond.app.app import App
 from millpond.app.planning import plan_text
+from millpond.cli.command import Parser
+from millpond.cli.main import COMMANDS
 from millpond.errors import CODES
 from millpond.sql.parse_other import SHOWN
 from millpond.sql.parser import STATEMENTS
@@ -160,6 +162,19 @@ def test_the_reference_has_every_statement() -> None:
     text = read_between(DOCS / "sql.md", "## Statements", "## Streams and tables")
     words = [*STATEMENTS, *SHOWN]
     assert [word for word in words if word not in ("(", "DESC") and not re.search(rf"\b{word}\b", text)] == []
+
+
+def test_the_synopsis_has_every_option_of_every_command() -> None:
+    synopsis = read_between(DOCS / "cli.md", "```text", "```")
+    parts = re.findall(r"^millpond ([\w-]+)((?:.*\n {4,})*.*)", synopsis, re.M)
+    shown = {name: set(re.findall(r"--[\w-]+", rest)) for name, rest in parts}
+    flags = {
+        command.name: {
+            max(action.option_strings, key=len) for action in Parser(command)._actions if action.option_strings
+        }
+        for command in COMMANDS
+    }
+    assert shown == {name: found - {"--help", "--debug"} for name, found in flags.items()}
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.stem)

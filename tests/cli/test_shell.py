@@ -179,6 +179,16 @@ def test_commands_describe_time_expand_and_write(
     assert (shop.parent / "rows.csv").read_text("utf-8") == "id,name\n1,Ann\nid,name\n1,Ann\n"
 
 
+def test_a_command_between_the_lines_of_a_statement_runs_and_the_statement_goes_on(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shell("SELECT 'a\n\\x\nb' AS\n\\timing\n text;\n", monkeypatch, "shop.sql") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Timing is on.\n"), "the command inside of the quotes is text"
+    assert "(1 row)" in out
+    assert shell("SELECT 1\n\\q\n;", monkeypatch, "shop.sql") == 0
+
+
 def test_mistakes_are_reported_and_the_rest_runs(
     shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,7 +104,8 @@ class Shell:
         """Run what a line completes."""
         from millpond.sql.split import split_statements
 
-        if not self.begun and line.lstrip().startswith("\\"):
+        # Not inside of quotes or a comment that an earlier line opened.
+        if line.lstrip().startswith("\\") and not split_statements(f"{self.begun}\n;")[1]:
             self._guarded(lambda: self._command(line.strip()))
             return
         statements, self.begun = split_statements(f"{self.begun}\n{line}" if self.begun else line)

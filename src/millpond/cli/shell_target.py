@@ -189,7 +189,7 @@ def _playground() -> OpenedApp:
     folder: tempfile.TemporaryDirectory[str] = tempfile.TemporaryDirectory(prefix="millpond-shell-")
     app = App(sql="", state=Path(folder.name) / "state")
     app.start()
-    greeting = "A playground: its tables are removed when you leave. \\demo starts the trading example."
+    greeting = "A playground: its tables are removed when you leave.\n\\demo starts the trading example."
     return OpenedApp(app, greeting, is_playground=True, folder=folder)
 
 
