@@ -27,6 +27,7 @@ from millpond.engine.state_directory import IDENTITY
 from millpond.errors import RunError
 from millpond.serve.control_client import SOCKET_NAME
 from millpond.sql.split import split_statements
+from millpond.testing.documents import read_sections
 
 NAMES = {
     "tables": {"users": ["user_id", "name"], "trades": ["trade_id", "user_id", "price"]},
@@ -287,3 +288,17 @@ def test_names_side_by_side_stay_apart_and_fit() -> None:
 
 def test_the_help_fits_eighty_columns() -> None:
     assert max(map(len, HELP.splitlines())) <= 80
+
+
+def test_the_session_in_the_docs_prints_what_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = Path(__file__).parents[2] / "docs" / "shell.md"
+    blocks = [block for section in read_sections(page) for block in section.blocks]
+    lines = next(block.body for block in blocks if block.body.startswith("$ millpond shell\n")).splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("app> "))
+    typed = [line[5:] for line in lines if line.startswith(("app> ", "   > "))]
+    printed = [line for line in lines[first:] if not line.startswith(("app> ", "   > "))]
+    monkeypatch.chdir(tmp_path)
+    assert shell("\n".join(typed), monkeypatch) == 0
+    assert capsys.readouterr().out.splitlines() == printed
