@@ -15,6 +15,7 @@ from tests.databases.servers import Database, MariaDB, Server, until
 from tests.seeds import FRESH
 
 import millpond as mp
+from millpond.sources.databases.mysql import changes
 
 App = Callable[..., mp.App]
 USERS = (
@@ -178,6 +179,24 @@ def test_a_log_that_was_purged_is_replaced_by_a_new_snapshot_or_an_error(own: Da
     follows(app, own)
     until(lambda: {row["name"]: row["state"] for row in app.query("SHOW TABLES").rows()}["strict"] == "stale")
     assert rows(app, "SELECT id FROM strict") == [(1,)]
+
+
+def test_a_log_that_begins_again_is_replaced_by_a_new_snapshot(
+    own_mysql: Server, own: Database, run: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RESET MASTER beneath an app that follows, and beneath one that is stopped."""
+    monkeypatch.setattr(changes, "ASKED_S", 0.05)
+    own.execute(*USERS)
+    app = run(captured(own))
+    own.execute("RESET MASTER", "INSERT INTO users VALUES (3, 'Cy', 3)")
+    follows(app, own)
+    own.execute("DELETE FROM users WHERE id = 1")
+    follows(app, own)
+    app.stop()
+    own.execute("RESET MASTER", "INSERT INTO users VALUES (4, 'Di', 4)")
+    app = run(captured(own))
+    follows(app, own)
+    assert [p.code for p in app.progress().problems if "it was reset" in p.message] == ["MP513"]
 
 
 def test_a_server_that_restarts_is_followed_again(own_mysql: Server, own: Database, run: App) -> None:

@@ -16,6 +16,7 @@ from tests.seeds import FRESH
 
 import millpond as mp
 from millpond.cli.main import main
+from millpond.contracts.changes import Capture
 from millpond.engine import capture
 from millpond.sources.databases.postgresql import changes
 
@@ -283,6 +284,36 @@ def test_a_table_that_is_made_anew_is_compared_with_a_new_snapshot(
     app.stop()
     database.execute("DROP TABLE users", USERS[0], "INSERT INTO users VALUES (7, 'Flo', 1)")
     follows(run(captured(database)), database)
+
+
+def test_a_position_beyond_the_log_is_lost(database: Database, run: App) -> None:
+    """As after a failover to a server that is behind."""
+    database.execute(*USERS)
+    app = run(captured(database), once=True)
+    (source,) = app.plan.sources
+    alone = changes.PostgresChanges(Capture("other", {source.id: source.spec}))
+    try:
+        position = alone.start()
+        with pytest.raises(mp.MillpondError, match=r"MP513(.|\n)*its log ends before"):
+            alone.follow(position + 10**12)
+    finally:
+        alone.close()
+
+
+def test_changes_that_the_server_does_not_send_are_warned_of(database: Database, run: App) -> None:
+    database.execute(
+        "CREATE TABLE parts (id INT, n INT, twice INT GENERATED ALWAYS AS (n * 2) STORED, PRIMARY KEY (id))"
+        " PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE high PARTITION OF parts FOR VALUES FROM (10) TO (20)",
+        "INSERT INTO parts VALUES (1, 1), (2, 2)",
+    )
+    app = run(captured(database, "parts"))
+    database.transaction("UPDATE parts SET id = 11 WHERE id = 1", "INSERT INTO parts VALUES (3, 3)")
+    until(lambda: rows(app, "SELECT * FROM parts") == [(2, 2), (3, 3), (11, 1)])
+    shown = " ".join(p.message for p in app.progress().problems if p.code == "MP515")
+    assert "is captured without 'twice'" in shown
+    assert "that are truncated, dropped, attached or detached are not noticed" in shown
 
 
 def test_the_log_that_a_slot_keeps_is_reported(database: Database, run: App, monkeypatch: pytest.MonkeyPatch) -> None:

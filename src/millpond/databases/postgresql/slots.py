@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # What default names of slots and publications begin with.
 PREFIX = "millpond_"
+# The kind of a partitioned table.
+PARTITIONED = "p"
 # What pg_replication_slots.wal_status says, with the size of the log.
 STATUSES = {
     "extended": "it keeps {} of the log, more than max_wal_size",
@@ -82,18 +84,19 @@ class Slots:
         found = self._rows(IDENTITY_QUERY, [_regclass(spec)])
         return found[0][2], found[0][3]
 
-    def require_identity(self, spec: SourceSpec, columns: Schema, *, keyed: bool) -> None:
+    def require_identity(self, spec: SourceSpec, columns: Schema, *, keyed: bool) -> str:
         """MP514 unless the server sends enough of a changed row to find it here. Changes that are events need no key,
-        but the server rejects updates and deletes of a published table without an identity."""
+        but the server rejects updates and deletes of a published table without an identity. Returns the kind of the
+        table."""
         ((kind, identity, _, name, known),) = self._rows(IDENTITY_QUERY, [_regclass(spec)])
-        if kind not in ("r", "p"):
+        if kind not in ("r", PARTITIONED):
             raise not_possible(f"Changes of '{spec.shown}' cannot be captured: it is not a table.", "Name a table.")
         full = f'ALTER TABLE "{name}" REPLICA IDENTITY FULL;'
         if not keyed:
             if identity == "n" or (identity != "f" and not known):
                 message = f"Changes of '{spec.shown}' cannot be captured: the table has no primary key."
                 raise not_possible(message, f"Run: {full}")
-            return
+            return str(kind)
         if not columns.key:
             message = f"Changes of '{spec.shown}' cannot be captured: the table has no primary key."
             raise not_possible(message, f"Name its key WITH ('key' = ...), and run: {full}")
@@ -102,6 +105,7 @@ class Slots:
             key = ", ".join(columns.key)
             message = f"Changes of '{spec.shown}' cannot be captured: the server does not send its key ({key})."
             raise not_possible(message, f"Run: {full}")
+        return str(kind)
 
     def publish(self, tables: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
         """Make the publication, or add the tables that it lacks, which are returned."""
@@ -155,6 +159,9 @@ class Slots:
             # What the app has not stored is never confirmed.
             why = "another app has read it, or the state directory is an older copy"
             raise self._gone(f"its replication slot '{self.slot}' is further, at {state[1]}: {why}")
+        ((end,),) = self._rows("SELECT pg_current_wal_flush_lsn()::text")
+        if number_of(end) < position:
+            raise self._gone(f"its log ends before, at {end}: another server has taken its place, or an older copy")
 
     def _gone(self, why: str) -> SourceError:
         return SourceError(POSITION_GONE, f"The changes of {self._address.shown} since the last one are lost: {why}.")

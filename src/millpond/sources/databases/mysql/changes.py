@@ -23,6 +23,7 @@ from millpond.contracts.changes import (
     Snapshot,
     Truncated,
 )
+from millpond.contracts.changes import Event as ChangeEvent
 from millpond.contracts.feeder import Polled, Position, RowForm
 from millpond.contracts.source import Progress, SourceSpec, Wanted
 from millpond.databases.address import address_of
@@ -41,6 +42,8 @@ from millpond.sources.databases.mysql.tables import MysqlServer, open_session
 from millpond.sources.databases.table import ahead, reader_of
 
 # The numbers of clients that are chosen; small ones are those of real servers.
+# How often the server is asked where its log ends.
+ASKED_S = 10.0
 SERVER_IDS = range(1_000_000_000, 4_000_000_000)
 
 
@@ -96,9 +99,18 @@ class MysqlChanges(ChangeSource):
         return self.log.end().as_json()
 
     def follow(self, position: Position) -> Following:
+        self.require_position(position)
         at = LogPosition.of(position)
         stream = BinlogStream(self._spec.values, self._spec.base, at, self._server_id)
         return MysqlFollowing(self, stream, at, self._spec.values["time.zone"])
+
+    def require_position(self, position: Position) -> None:
+        """MP513 if the log ends before a position, at which the server would wait."""
+        end = self.log.end()
+        if not end.contains(LogPosition.of(position)):
+            why = "it was reset, or another server has taken its place"
+            message = f"The log of {self.log.address.shown} ends before the last position that was read: {why}."
+            raise SourceError(POSITION_GONE, message)
 
     def contains(self, snapshot: Position, position: Position) -> bool:
         return LogPosition.of(snapshot).contains(LogPosition.of(position))
@@ -176,6 +188,7 @@ class MysqlFollowing(BatchedFollowing):
         self._is_alone = self._has_rows = False
         self._committed_us = self._offset = 0
         self._event_s = 0
+        self._asked = time.monotonic()
 
     def receive(self, wait_s: float) -> bool:
         event = self._stream.next(wait_s)
@@ -302,6 +315,13 @@ class MysqlFollowing(BatchedFollowing):
                 yield rows.changes(table, self._zone, self._offset, self._source.key(table))
             self._offset += len(rows.operations)
             rows.clear()
+
+    def next(self, wait_s: float) -> ChangeEvent | None:
+        now = time.monotonic()
+        if now - self._asked >= ASKED_S:
+            self._asked = now
+            self._source.require_position(self._given)
+        return super().next(wait_s)
 
     def quiet(self) -> Position | None:
         position = LogPosition(self._file, self._end, self._gtids.text).as_json()

@@ -33,9 +33,9 @@ from millpond.databases.postgresql import pgoutput
 from millpond.databases.postgresql.connection import PORT, SCHEME, connect, translated
 from millpond.databases.postgresql.pgoutput import Relation, RelationRows
 from millpond.databases.postgresql.replication import ReplicationConnection, SlotStream, number_of
-from millpond.databases.postgresql.slots import Slots, not_possible
+from millpond.databases.postgresql.slots import PARTITIONED, Slots, not_possible
 from millpond.databases.postgresql.types import PgType, type_of
-from millpond.errors import Problem, SourceError
+from millpond.errors import Problem, Severity, SourceError
 from millpond.schema import Schema
 from millpond.sources.databases.captured import BatchedFollowing, SnapshotForm, altered
 from millpond.sources.databases.postgresql.tables import PostgresServer, PostgresSession
@@ -66,13 +66,25 @@ class PostgresChanges(ChangeSource):
             self._servers = {table: PostgresServer(spec, self._pool) for table, spec in self._tables.items()}
             self._names = {table: self._slots.captured_name(spec) for table, spec in self._tables.items()}
             for table, spec in self._tables.items():
-                self._slots.require_identity(spec, self._servers[table].columns(), keyed=capture.keyed)
+                kind = self._slots.require_identity(spec, self._servers[table].columns(), keyed=capture.keyed)
+                self._warn_of_silent_changes(spec, kind, self._servers[table].generated)
             added = self._slots.publish(sorted(set(self._names.values())))
             # Changes of these were not published until now: they need a snapshot before they are followed.
             self._unpublished = {table for table, name in self._names.items() if name in added}
         except BaseException:
             self.close()
             raise
+
+    def _warn_of_silent_changes(self, spec: SourceSpec, kind: str, generated: Sequence[str]) -> None:
+        """What PostgreSQL does not send."""
+        if generated:
+            names = " and ".join(f"'{name}'" for name in generated)
+            message = f"'{spec.shown}' is captured without {names}: PostgreSQL does not send generated columns."
+            self._problems.append(Problem("MP515", message, None, "Compute it in a view here.", Severity.WARNING))
+        if kind == PARTITIONED:
+            message = f"Partitions of '{spec.shown}' that are truncated, dropped, attached or detached are not noticed."
+            hint = "Delete their rows, or start with another --state afterwards."
+            self._problems.append(Problem("MP515", message, None, hint, Severity.WARNING))
 
     def snapshot(self, tables: Sequence[str], position: Position | None) -> Snapshot:
         connection = ReplicationConnection(self._spec.values, self._spec.base)

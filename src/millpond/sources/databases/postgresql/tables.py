@@ -39,6 +39,7 @@ KEY_QUERY = """
 SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
 WHERE i.indrelid = %s::regclass AND i.indisprimary ORDER BY array_position(i.indkey::int2[], a.attnum)
 """
+GENERATED_QUERY = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attgenerated <> ''"
 TABLES_QUERY = """
 SELECT n.nspname, c.relname, pg_table_is_visible(c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'v', 'm', 'p', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
@@ -89,12 +90,22 @@ class PostgresServer(Server):
             hint = "Give each column of the query a name of its own, with AS." if names else "Add a column to it."
             raise SourceError("MP508", message, hint=hint)
         elements = self._elements([oid for _, oid, _ in found])
+        self.generated = self._generated()
+        found = [(name, oid, modifier) for name, oid, modifier in found if (name or b"").decode() not in self.generated]
+        names = [name for name in names if name not in self.generated]
         return {name: type_of(oid, modifier, elements) for name, (_, oid, modifier) in zip(names, found, strict=True)}
 
     def _elements(self, oids: list[int]) -> dict[int, int]:
         query = "SELECT oid, typelem FROM pg_type WHERE typcategory = 'A' AND oid = ANY (%s)"
         with translated(self._address), self._connection.cursor() as cursor:
             return dict(cursor.execute(query, [oids]).fetchall())
+
+    def _generated(self) -> list[str]:
+        """The columns whose values are generated, which captured changes do not have."""
+        if not self._spec.values.get("cdc") or self._relation is None:
+            return []
+        with translated(self._address), self._connection.cursor() as cursor:
+            return [name for (name,) in cursor.execute(GENERATED_QUERY, [self._relation]).fetchall()]
 
     def _no_table(self) -> SourceError:
         table, schema = self._spec.values["table"], self._spec.values.get("schema")
