@@ -180,7 +180,7 @@ def test_changes_and_transactions_where_they_are_allowed(writable: int) -> None:
         other.execute("DROP TABLE notes")
 
 
-def test_psycopg2_and_sqlalchemy_read_and_reflect(port: int) -> None:
+def test_psycopg2_and_sqlalchemy_read(port: int) -> None:
     with psycopg2.connect(host="127.0.0.1", port=port, user="me", dbname="shop") as old, old.cursor() as cursor:
         cursor.execute("SELECT * FROM users WHERE user_id = %s", ["u1"])
         assert tuple(bytes(v) if isinstance(v, memoryview) else v for v in cursor.fetchone() or ()) == FIRST
@@ -188,6 +188,26 @@ def test_psycopg2_and_sqlalchemy_read_and_reflect(port: int) -> None:
     with engine.connect() as connection:
         assert connection.execute(sa.text("SELECT n FROM users WHERE user_id = :id"), {"id": "u1"}).scalar() == 1
         assert connection.dialect.server_version_info == (15, 0)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+def test_sqlalchemy_reflects_tables_with_their_keys(started: Callable[..., int], driver: str) -> None:
+    text = "CREATE TABLE sizes (day DATE, symbol STRING, size DECIMAL(9,3) NOT NULL, PRIMARY KEY (symbol, day));"
+    engine = sa.create_engine(f"postgresql+{driver}://me@127.0.0.1:{started(TABLES + text)}/shop")
+    found = sa.MetaData()
+    found.reflect(engine)
+    assert set(found.tables) == {"users", "per_tier", "sizes", "dead_letters"}
+    users, sizes = found.tables["users"], found.tables["sizes"]
+    assert [column.name for column in sizes.primary_key] == ["symbol", "day"]
+    assert [(c.name, str(c.type), c.nullable) for c in sizes.columns] == [
+        ("day", "DATE", False),
+        ("symbol", "TEXT", False),
+        ("size", "NUMERIC(9, 3)", False),
+    ]
+    with engine.connect() as connection:
+        assert connection.execute(sa.select(users.c.n).where(users.c.user_id == "u1")).scalar() == 1
+    assert sa.inspect(engine).get_view_names() == ["gold"]
     engine.dispose()
 
 
@@ -243,6 +263,15 @@ DASHBOARDS: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
         = 'PRIMARY KEY' AND kcu.table_name = 'users'
         """,
         [("users", "user_id")],
+    ),
+    "keys by SQLAlchemy's words": (
+        """
+        SELECT k.conrelid::regclass IS NOT NULL AS known, array_agg(a.attname ORDER BY k.ord) FROM pg_attribute a JOIN
+        (SELECT c.conrelid, unnest(i.indkey) AS attnum, generate_subscripts(i.indkey, 1) AS ord FROM pg_constraint c
+        JOIN pg_index i ON c.conindid = i.indexrelid WHERE c.contype = 'p') k
+        ON a.attnum = k.attnum AND a.attrelid = k.conrelid GROUP BY k.conrelid ORDER BY 2
+        """,
+        [(True, ["tier"]), (True, ["user_id"])],
     ),
     "session": (
         """

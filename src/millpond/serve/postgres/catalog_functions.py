@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -72,7 +73,16 @@ CONSTANTS: Mapping[str, Any] = {
     "pg_size_pretty": "0 bytes",
 }
 # Functions that find nothing here; so do others of PostgreSQL that are not known.
-NOTHING = ("obj_description", "col_description", "shobj_description", "array_to_string", "inet_server_addr")
+NOTHING = (
+    "obj_description",
+    "col_description",
+    "shobj_description",
+    "array_to_string",
+    "inet_server_addr",
+    "json_build_object",
+)
+# The table of the columns of keys, and the aggregate that makes a list.
+KEY_COLUMNS, LIST = "mp_key_columns", "mp_list"
 # How often words may be inside of others.
 DEPTH_MAX = 12
 
@@ -125,7 +135,9 @@ def shown_type(oid: int | None, modifier: int | None) -> str | None:
 
 def adapted(tree: exp.Expr) -> str:
     """A query of PostgreSQL as SQLite's."""
-    known = set(functions("", "", {}, {}))
+    known = {*functions("", "", {}, {}), LIST}
+    for select in list(tree.find_all(exp.Select)):
+        _with_key_columns(select)
     before = ""
     for _ in range(DEPTH_MAX):
         # What was replaced is not looked into, so that it is repeated as long as something changes.
@@ -135,6 +147,45 @@ def adapted(tree: exp.Expr) -> str:
             break
         before = now
     return before
+
+
+def _with_key_columns(select: exp.Select) -> None:
+    """`unnest(pg_index.indkey)` and `generate_subscripts(pg_index.indkey, 1)`: a join with the columns of the keys."""
+    for node in list(select.expressions):
+        found = node.unalias()
+        column = next(iter(found.find_all(exp.Column)), None)
+        is_place = isinstance(found, exp.Anonymous) and str(found.this).lower() == "generate_subscripts"
+        if column is None or column.name != "indkey" or not (is_place or isinstance(found, exp.Explode | exp.Unnest)):
+            continue
+        if not any(join.this.name == KEY_COLUMNS for join in select.args.get("joins") or ()):
+            index = column.copy()
+            index.set("this", exp.to_identifier("indexrelid"))
+            select.join(KEY_COLUMNS, on=exp.EQ(this=index, expression=exp.column("of_index", KEY_COLUMNS)), copy=False)
+        found.replace(exp.column("place" if is_place else "number", KEY_COLUMNS))
+
+
+def is_list(expression: exp.Expr) -> bool:
+    return isinstance(expression.unalias(), exp.ArrayAgg)
+
+
+class Listed:
+    """`array_agg(x ORDER BY y)` for SQLite: a list as JSON."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Any, Any]] = []
+
+    def step(self, value: Any, place: Any) -> None:
+        self._found.append((place, value))
+
+    def finalize(self) -> str:
+        return json.dumps([value for _, value in sorted(self._found, key=lambda pair: (pair[0] is None, pair[0]))])
+
+
+def _listed(node: exp.Expr) -> exp.Expr:
+    order = node.find(exp.Order)
+    value = order.this if order is not None else node.this
+    place = order.expressions[0].this if order is not None else exp.Literal.number(0)
+    return exp.Anonymous(this=LIST, expressions=[value, place])
 
 
 def _adapted(node: exp.Expr, known: set[str]) -> exp.Expr:
@@ -205,6 +256,7 @@ def _call(name: str) -> Callable[[exp.Expr], exp.Expr]:
 
 
 CHANGES: tuple[tuple[Any, Callable[[exp.Expr], exp.Expr]], ...] = (
+    (exp.ArrayAgg, _listed),
     (exp.Collate, _inner),
     (exp.Cast, _cast),
     ((exp.RegexpLike, exp.RegexpILike, exp.Operator), _matches),

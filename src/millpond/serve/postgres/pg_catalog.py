@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -13,7 +14,17 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from millpond.contracts.source import without_identity
-from millpond.serve.postgres.catalog_functions import SETTINGS, adapted, functions, shown_type, table_oid
+from millpond.serve.postgres.catalog_functions import (
+    KEY_COLUMNS,
+    LIST,
+    SETTINGS,
+    Listed,
+    adapted,
+    functions,
+    is_list,
+    shown_type,
+    table_oid,
+)
 from millpond.serve.postgres.catalog_tables import COLUMNS, INFORMATION
 from millpond.serve.postgres.wire_values import NUMERIC, TYPES, modifier_of, oid_of
 
@@ -54,6 +65,8 @@ class Catalog:
             kind = "" if name in INFORMATION or name == "pg_settings" else " NUMERIC"
             typed = [f"{column}{'' if column.endswith('name') else kind}" for column in columns.split()]
             self._connection.execute(f'CREATE TABLE {place}."{name}" ({", ".join(typed)})')
+        self._connection.execute(f"CREATE TABLE {KEY_COLUMNS} (of_index, number, place)")
+        self._connection.create_aggregate(LIST, 2, Listed)  # type: ignore[arg-type]
         self._fill()
         keys = {table_oid(f"{n}_pkey"): list(getattr(s, "key", ())) for n, s, _ in self._relations()}
         names = {table_oid(n): n for n, _, _ in self._relations()}
@@ -64,15 +77,17 @@ class Catalog:
         """The rows of a query over the catalogs. One that uses more of PostgreSQL than there is here has no rows: it
         asks for things that an app does not have."""
         tree = sqlglot.parse_one(sql, dialect="postgres")
-        shown = [_is_boolean(expression) for expression in tree.selects] if isinstance(tree, exp.Query) else []
+        selects = tree.selects if isinstance(tree, exp.Query) else []
+        kinds = [LIST if is_list(e) else "boolean" if _is_boolean(e) else "" for e in selects]
         names = tree.named_selects if isinstance(tree, exp.Query) else []
         try:
             cursor = self._connection.execute(adapted(tree))
             rows, names = cursor.fetchall(), [column[0] for column in cursor.description]
         except (sqlite3.Error, SqlglotError):
             rows = []
+        names = [_function_name(selects[n]) or name if n < len(selects) else name for n, name in enumerate(names)]
         columns = list(zip(*rows, strict=True)) if rows else [() for _ in names]
-        made = [_column(list(values), n < len(shown) and shown[n]) for n, values in enumerate(columns)]
+        made = [_column(list(values), kinds[n] if n < len(kinds) else "") for n, values in enumerate(columns)]
         return pa.Table.from_arrays(made, names=list(names))
 
     def close(self) -> None:
@@ -224,6 +239,8 @@ class Catalog:
             relam=403,
         )
         listed = " ".join(map(str, numbers))
+        for place_in_key, number in enumerate(numbers):
+            self._connection.execute(f"INSERT INTO {KEY_COLUMNS} VALUES (?, ?, ?)", [index, number, place_in_key])
         self._add(
             "pg_index",
             indexrelid=index,
@@ -262,6 +279,12 @@ class Catalog:
             self._add("key_column_usage", **named, **place, column_name=column, ordinal_position=position)
 
 
+def _function_name(expression: exp.Expr) -> str:
+    """The name of a column without an alias that is the call of a function: as in PostgreSQL, that of the function."""
+    found = expression.args["expression"] if isinstance(expression, exp.Dot) else expression
+    return found.sql(dialect="postgres").partition("(")[0].lower() if isinstance(found, exp.Func) else ""
+
+
 def _is_boolean(expression: exp.Expr) -> bool:
     inner = expression.unalias()
     if isinstance(inner, exp.Column):
@@ -269,8 +292,10 @@ def _is_boolean(expression: exp.Expr) -> bool:
     return isinstance(inner, exp.Predicate | exp.Not | exp.Boolean | exp.Connector)
 
 
-def _column(values: list[Any], is_boolean: bool) -> pa.Array:
-    if is_boolean:
+def _column(values: list[Any], kind: str) -> pa.Array:
+    if kind == LIST:
+        return pa.array([None if value is None else json.loads(value) for value in values], pa.list_(pa.string()))
+    if kind == "boolean":
         return pa.array([None if value is None else bool(value) for value in values], pa.bool_())
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int}:
