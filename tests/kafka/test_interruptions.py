@@ -23,8 +23,8 @@ def test_a_broker_that_goes_away_and_comes_back_costs_nothing(
 ) -> None:
     orders, out, late = topic(2), topic(), topic()
     orders.send(*({"id": i} for i in range(100)))
-    # The client's own patience, a minute, would hide that the flow comes back by itself.
-    short = "'kafka.default.api.timeout.ms' = '2000', 'kafka.request.timeout.ms' = '1000'"
+    # The client's own patience, a minute, would hide that the flow comes back by itself; a busy broker needs seconds.
+    short = "'kafka.default.api.timeout.ms' = '6000', 'kafka.request.timeout.ms' = '5000'"
     retry = "'topic.retry.interval' = '200ms', 'topic.retry.strategy' = 'fixed'"
     sql = f"""
         CREATE STREAM orders (id INT) FROM {orders.uri} WITH ({short}, {retry});
