@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from millpond.errors import MillpondError, OptionError, Place, did_you_mean
 from millpond.redact import declare_public
 from millpond.units import parse_duration, parse_size
+
+# The values of options by name. The type of each follows from the kind of its option, which a type cannot express.
+OptionValues: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

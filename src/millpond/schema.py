@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -12,6 +13,9 @@ from millpond.errors import SourceError
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_NTZ = pa.timestamp("us")
+
+# A value of a column in Python: its type is that of the column, which only the schema of a table determines.
+Value: TypeAlias = Any
 
 SIMPLE_TYPES: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),

@@ -9,6 +9,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from millpond.app.show import explained
+from millpond.contracts.json_values import Json, JsonObject
 from millpond.contracts.sink import Mark
 from millpond.engine.app_context import Context
 from millpond.engine.batch_run import Output
@@ -115,14 +116,14 @@ class OneShots:
         place, cache = group[0].place, QueryCache()
         try:
             with self._context.store.begin() as tx:
-                published: list[tuple[str, dict[str, object]]] = []
+                published: list[tuple[str, JsonObject]] = []
                 work = Work(self._context, tx, self._views, cache)
                 for shot in (s for s in group if not self._is_done(s)):
                     place = shot.place
                     self._run(work, shot, published)
                     if not shot.repeat:
-                        staged = [{"sink": sink, "staged": what} for sink, what in published]
-                        tx.put(ONCE + shot.id, {"sinks": staged})
+                        outputs: list[Json] = [{"sink": sink, "staged": what} for sink, what in published]
+                        tx.put(ONCE + shot.id, {"sinks": outputs})
                 work.refresh()
                 staged = announce(work, "once")
                 tx.commit()
@@ -133,7 +134,7 @@ class OneShots:
             self._context.sinks[sink].publish(what)
         publish(self._context, staged)
 
-    def _run(self, work: Work, shot: OneShot, published: list[tuple[str, dict[str, object]]]) -> None:
+    def _run(self, work: Work, shot: OneShot, published: list[tuple[str, JsonObject]]) -> None:
         statement = shot.statement
         if isinstance(statement, CreateIndex):
             self._context.store.table(statement.table.text).create_index(*(c.text for c in statement.columns))
@@ -144,7 +145,7 @@ class OneShots:
         elif type(statement) in CHANGES:
             change(work, shot)
 
-    def _write(self, work: Work, shot: OneShot, published: list[tuple[str, dict[str, object]]]) -> None:
+    def _write(self, work: Work, shot: OneShot, published: list[tuple[str, JsonObject]]) -> None:
         """Write the rows of a query over tables, or of SHOW and DESCRIBE, to a sink."""
         assert shot.sink is not None
         if isinstance(shot.statement, Explain):

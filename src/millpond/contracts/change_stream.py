@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pyarrow as pa
 
 from millpond.contracts.changes import Operation
 from millpond.contracts.source import HIDDEN_OFFSET, HIDDEN_TIMESTAMP, Found, SourcePlugin
+from millpond.options import OptionValues
 from millpond.schema import Column, Schema
 
 OPERATION, BEFORE = "_op", "_before"
@@ -30,12 +28,12 @@ ORIGIN = pa.struct(
 )
 
 
-def streams_changes(plugin: SourcePlugin, values: Mapping[str, Any]) -> bool:
+def streams_changes(plugin: SourcePlugin, values: OptionValues) -> bool:
     """Whether a source that is read as a stream with these options yields the changes of a table."""
     return plugin.open_changes is not None and plugin.captures(values)
 
 
-def is_enveloped(values: Mapping[str, Any]) -> bool:
+def is_enveloped(values: OptionValues) -> bool:
     """Whether events have the columns of Debezium's envelope."""
     return values.get("cdc.format") == DEBEZIUM
 
@@ -47,7 +45,7 @@ def row_type(columns: Schema | None) -> pa.DataType | None:
     return pa.struct([pa.field(column.name, column.type) for column in columns])
 
 
-def stream_columns(found: Found, values: Mapping[str, Any]) -> Found:
+def stream_columns(found: Found, values: OptionValues) -> Found:
     """The columns of a stream of changes, from those of its table."""
     if found.columns is None:
         return found
@@ -64,7 +62,7 @@ def stream_columns(found: Found, values: Mapping[str, Any]) -> Found:
     return Found(Schema.of(columns))
 
 
-def table_columns(columns: Schema, values: Mapping[str, Any]) -> Schema:
+def table_columns(columns: Schema, values: OptionValues) -> Schema:
     """The columns of the table, from those of the stream."""
     if not is_enveloped(values):
         return columns
@@ -73,7 +71,7 @@ def table_columns(columns: Schema, values: Mapping[str, Any]) -> Schema:
     return Schema.of(Column(field.name, field.type) for field in struct)
 
 
-def stream_hidden(plugin: SourcePlugin, values: Mapping[str, Any], columns: Schema | None) -> tuple[Column, ...]:
+def stream_hidden(plugin: SourcePlugin, values: OptionValues, columns: Schema | None) -> tuple[Column, ...]:
     """The hidden columns of a source that is read as a stream; a column of the table takes precedence."""
     plain = (Column(OPERATION, pa.string()), Column(BEFORE, row_type(columns)))
     if not streams_changes(plugin, values):

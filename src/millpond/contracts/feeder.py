@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
+from millpond.contracts.json_values import Json, StoredJson
 from millpond.contracts.source import Found, Progress, SourceSpec, SourceStatus
 from millpond.errors import Problem, SourceError
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 # A JSON value; only the source that created it interprets it.
-Position = Any
+Position: TypeAlias = StoredJson
 
 # Rows of a batch, so that the flow processes the first of many records while the others are being read.
 LIVE_ROWS = 200_000
@@ -172,7 +173,7 @@ class Content:
 
     parts: Iterable[Polled]
     whole: bool = True
-    mark: Callable[[], Any] = lambda: None
+    mark: Callable[[], Json] = lambda: None
     close: Callable[[], None] = lambda: None
 
 
@@ -191,7 +192,7 @@ class TableReader(RowForm):
         """Changes whenever the content may have changed; cheap. None if that cannot be determined without reading."""
         return None
 
-    def read(self, mark: Any) -> Content:
+    def read(self, mark: StoredJson) -> Content:
         """The current content, in stream order; `mark` is the value that the last read stored, None at the first."""
         raise NotImplementedError
 

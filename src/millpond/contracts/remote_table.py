@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, Self, TypeVar
 
 import pyarrow as pa
 from sqlglot import exp
@@ -34,10 +34,14 @@ class RowChange:
     replaces: bool = True
 
 
-class RemotePart(Protocol):
+# The class of a backend's tables.
+Table_contra = TypeVar("Table_contra", contravariant=True)
+
+
+class RemotePart(Protocol[Table_contra]):
     """The part of a commit that one server has, in one of its transactions. Used by one thread."""
 
-    def apply(self, table: Any, change: RowChange) -> None:
+    def apply(self, table: Table_contra, change: RowChange) -> None:
         """Make a change to a table of this server, not visible to others yet, together with its mark. Called before the
         commit is decided: whatever the server may reject is rejected here. ConstraintError MP404 for a value that it
         cannot store, StateError MP801 if the mark is not the one before this change."""
@@ -74,7 +78,7 @@ class RemoteTable(Protocol):
     def lookup(self, columns: Sequence[str], keys: Sequence[pa.Array]) -> pa.Table:
         """All columns of the rows where these columns have one of the values; NULL matches NULL."""
 
-    def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> pa.Table | None:
+    def narrowed(self, condition: exp.Expression, parameters: Sequence[object]) -> pa.Table | None:
         """All columns of the rows that may satisfy a condition, and maybe others; None if the server cannot evaluate
         any part of it as Spark does."""
 
@@ -84,7 +88,7 @@ class RemoteTable(Protocol):
     def count(self) -> int:
         """The number of rows now."""
 
-    def begin(self) -> RemotePart:
+    def begin(self) -> RemotePart[Self]:
         """Begin a transaction of the server."""
 
     def drop(self) -> None:

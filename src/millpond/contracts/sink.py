@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
-from millpond.options import Option
+from millpond.contracts.json_values import JsonObject, StoredJson
+from millpond.options import Option, OptionValues
 from millpond.uris import Uri
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class SinkSpec:
 
     id: str
     uri: Uri
-    values: Mapping[str, Any] = field(repr=False)
+    values: OptionValues = field(repr=False)
     base: Path
     writer: str = ""
     private: bool = False
@@ -89,13 +90,13 @@ class Sink(Protocol):
         """Whether `stage` accepts what `prepare` has returned; otherwise it is transferred to Spark, and `stage` gets a
         DataFrame. Must not wait."""
 
-    def stage(self, rows: pa.Table | DataFrame, mark: Mark) -> dict[str, Any] | None:
+    def stage(self, rows: pa.Table | DataFrame, mark: Mark) -> JsonObject | None:
         """Called before the commit, once per batch in which the statement has a result (an empty one too). `rows` has
         the user's columns, in stream order, and the columns of `marks_rows`. Staging the same mark again must replace
         the output of the first attempt.
         Returns what `publish` needs, as JSON, which is written into the commit record. None: nothing to publish."""
 
-    def publish(self, staged: dict[str, Any]) -> None:
+    def publish(self, staged: dict[str, StoredJson]) -> None:
         """Called after the commit, and again at recovery with the value from the commit record: must be idempotent."""
 
     def discard(self) -> None:
@@ -122,12 +123,12 @@ class SinkPlugin:
     # The options that a URI already sets, so that they must not be given in WITH as well.
     said_by: Callable[[Uri], tuple[str, ...]] = lambda uri: ()
     # The given values with those of the URI, and of the connection that it names; `connections` are texts by name.
-    located: Callable[[Uri, Mapping[str, Any], Mapping[str, str]], Mapping[str, Any]] = lambda uri, given, named: given
+    located: Callable[[Uri, OptionValues, Mapping[str, str]], OptionValues] = lambda uri, given, named: given
     # Whether Spark writes all rows of a sink, so that it is started early; what is known only later starts it, too.
     needs_spark: Callable[[SinkSpec], bool] = lambda spec: False
     # The guarantee of a sink with these options, if it depends on them.
-    guarantee_of: Callable[[Mapping[str, Any]], str] | None = None
+    guarantee_of: Callable[[OptionValues], str] | None = None
 
-    def guaranteed(self, values: Mapping[str, Any]) -> str:
+    def guaranteed(self, values: OptionValues) -> str:
         """The guarantee of a sink with these options."""
         return self.guarantee_of(values) if self.guarantee_of is not None else self.guarantee

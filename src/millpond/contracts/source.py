@@ -7,12 +7,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from millpond.contracts.json_values import StoredJson
 from millpond.errors import MillpondError, SourceError
-from millpond.options import DURATION, INTEGER, Option
+from millpond.options import DURATION, INTEGER, Option, OptionValues
 from millpond.redact import declare_public_parameter
 from millpond.schema import TIMESTAMP, Column, Schema
 from millpond.uris import Uri
@@ -71,7 +72,7 @@ class Predicate:
 
     column: str
     operator: str
-    values: tuple[Any, ...] = ()
+    values: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class SourceSpec:
 
     id: str
     uri: Uri
-    values: Mapping[str, Any] = field(repr=False)
+    values: OptionValues = field(repr=False)
     columns: Schema | None
     base: Path
     declared: bool = True
@@ -126,7 +127,7 @@ class Patience:
         return cls(spec.values["connect.wait.timeout"] / 1e6, retry_delays(spec.values))
 
 
-def retry_delays(values: Mapping[str, Any]) -> Iterator[float]:
+def retry_delays(values: OptionValues) -> Iterator[float]:
     """The seconds between attempts, by the options 'retry.*'."""
     delay_s, most_s = values["retry.interval"] / 1e6, values["retry.max.delay"] / 1e6
     while True:
@@ -197,7 +198,7 @@ class Past:
     rows."""
 
     spec: SourceSpec
-    positions: Sequence[Any]
+    positions: Sequence[StoredJson]
     unread: Callable[[Sequence[str]], Iterator[pa.Table]]
 
     def gone(self, why: str) -> SourceError:
@@ -288,16 +289,16 @@ class SourcePlugin:
     open_table: Callable[[SourceSpec], TableReader] | None = None
     # As a source of changes: whether its options request it, which sources one capture follows together, and opening
     # it.
-    captures: Callable[[Mapping[str, Any]], bool] = lambda values: False
+    captures: Callable[[OptionValues], bool] = lambda values: False
     capture_group: Callable[[SourceSpec], str] = lambda spec: spec.id
     open_changes: Callable[[Capture], ChangeSource] | None = None
     # What a capture has made on its server, a line for each; True: it is dropped. Nothing is made.
     left_behind: Callable[[Capture, bool], list[str]] | None = None
     # Opens it to be asked for the rows of keys, if its options request that instead of loading it.
     open_keys: Callable[[SourceSpec], KeyReader] | None = None
-    looks_up: Callable[[Mapping[str, Any]], bool] = lambda values: False
+    looks_up: Callable[[OptionValues], bool] = lambda values: False
     # Whether a table of this source is checked again while the app runs, depending on its options.
-    watched: Callable[[Mapping[str, Any]], bool] = lambda values: False
+    watched: Callable[[OptionValues], bool] = lambda values: False
     # Options that determine when and how fast it is read, not what: changing them does not make it another source. A
     # name that ends in `.*` includes every name with that prefix.
     pace: tuple[str, ...] = ()
@@ -322,13 +323,13 @@ class SourcePlugin:
     validate: Callable[[SourceSpec], str | None] | None = None
     # For a source whose records have a key in addition to their values: whether, depending on its options, that key can
     # be the key column of a table that the values lack.
-    key_may_be_column: Callable[[Mapping[str, Any]], bool] = lambda values: False
+    key_may_be_column: Callable[[OptionValues], bool] = lambda values: False
     # The options that follow from a URI, such as the format from the name of a file.
-    implied: Callable[[Uri], Mapping[str, Any]] = lambda uri: {}
+    implied: Callable[[Uri], OptionValues] = lambda uri: {}
     # The options that a URI sets, so that they must not be given in WITH as well.
     said_by: Callable[[Uri], tuple[str, ...]] = lambda uri: ()
     # The given values with those of the URI, and of the connection that it names; `connections` are texts by name.
-    located: Callable[[Uri, Mapping[str, Any], Mapping[str, str]], Mapping[str, Any]] = lambda uri, given, named: given
+    located: Callable[[Uri, OptionValues, Mapping[str, str]], OptionValues] = lambda uri, given, named: given
     # The text that is sent to a server for a query, as far as it is known without asking the server.
     sent: Callable[[SourceSpec], str] | None = None
     # What the options exclude, as a sentence, which `check` reports.

@@ -6,26 +6,43 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.contracts.json_values import Json, StoredJson
 from millpond.errors import TableError
 from millpond.histogram import Durations
-from millpond.options import Option
-from millpond.schema import Schema
+from millpond.options import Option, OptionValues
+from millpond.schema import Schema, Value
 
 if TYPE_CHECKING:
     from millpond.tables.backend import TableRows
 
 # pandas.DataFrame is accepted too, but has no type here, because pandas is optional.
-Rows: TypeAlias = Sequence[Mapping[str, Any]] | pa.Table | pa.RecordBatch
-Keys: TypeAlias = Sequence[Any] | pa.Array | pa.ChunkedArray | pa.Table
+Rows: TypeAlias = Sequence[Mapping[str, object]] | pa.Table | pa.RecordBatch
+Keys: TypeAlias = Sequence[object] | pa.Array | pa.ChunkedArray | pa.Table
+
+
+class CompiledCondition(Protocol):
+    """A condition that is parsed once and used often, by `Table.condition`."""
+
+    @property
+    def text(self) -> str:
+        """The condition as written."""
+
+    @property
+    def expression(self) -> exp.Expression:
+        """The condition as parsed."""
+
+
+# A condition on the rows of a table.
+Where: TypeAlias = str | exp.Expr | CompiledCondition
 ROWS_HINT = "Pass a list of dicts, a pyarrow.Table, a pyarrow.RecordBatch or a pandas.DataFrame."
 
 
-def frame_as_arrow(rows: Any) -> Any:
+def frame_as_arrow(rows: Rows) -> Rows:
     """A pandas DataFrame as an Arrow table without its index; anything else is returned unchanged. MP404 for a column
     whose values have no common type."""
     # A caller with a frame has imported pandas already; importing it here would cost every other caller a second.
@@ -65,7 +82,7 @@ class TableSpec:
     name: str
     schema: Schema
     backend: str = "memory"
-    values: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    values: OptionValues = field(default_factory=dict, repr=False)
     indexes: tuple[tuple[str, ...], ...] = ()
     null_keys: bool = False
     hidden: bool = False
@@ -133,7 +150,7 @@ class StoreStats:
 
 
 # Evaluates an expression that the Arrow compiler does not support: (expression, rows, parameters) -> one value per row.
-Fallback = Callable[[exp.Expression, pa.Table, Sequence[Any]], pa.Array]
+Fallback = Callable[[exp.Expression, pa.Table, Sequence[object]], pa.Array]
 
 
 # Called at the end of a commit, with whether it succeeded.
@@ -155,22 +172,22 @@ class ReadTable(Protocol):
     def __len__(self) -> int:
         """The number of rows, in constant time."""
 
-    def get(self, key: Any) -> dict[str, Any] | None:
+    def get(self, key: object) -> dict[str, Value] | None:
         """The row of a key (a tuple for a composite one) as Python values, or None; MP409 without a primary key."""
 
-    def contains(self, key: Any) -> bool:
+    def contains(self, key: object) -> bool:
         """Whether a row with this key exists."""
 
-    def count(self, condition: Any = None, parameters: Sequence[Any] = ()) -> int:
+    def count(self, condition: Where | None = None, parameters: Sequence[object] = ()) -> int:
         """The number of rows for which a condition (text or compiled) is true; NULL is not true."""
 
-    def exists(self, condition: Any, parameters: Sequence[Any] = ()) -> bool:
+    def exists(self, condition: Where | None, parameters: Sequence[object] = ()) -> bool:
         """Whether a condition is true for any row."""
 
     def find(
         self,
-        condition: Any = None,
-        parameters: Sequence[Any] = (),
+        condition: Where | None = None,
+        parameters: Sequence[object] = (),
         *,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
@@ -178,17 +195,17 @@ class ReadTable(Protocol):
     ) -> pa.Table:
         """The rows for which a condition is true, through the key or an index where the condition allows it."""
 
-    def values(self, column: str, condition: Any = None, parameters: Sequence[Any] = ()) -> list[Any]:
+    def values(self, column: str, condition: Where | None = None, parameters: Sequence[object] = ()) -> list[Value]:
         """One column of `find`, as Python values."""
 
-    def scalar(self, expression: str, condition: Any = None, parameters: Sequence[Any] = ()) -> Any:
+    def scalar(self, expression: str, condition: Where | None = None, parameters: Sequence[object] = ()) -> Value:
         """One aggregate such as SUM(volume) over the rows of `find`, as a Python value."""
 
     def lookup(self, keys: Keys, by: str | Sequence[str] | None = None) -> pa.Table:
         """The rows whose key (or the columns `by`, by index if there is one, else by scan) is among `keys`; each row
         once, however often its key is given; NULL finds nothing (except in a null_keys table's key)."""
 
-    def scan(self, where: Any = None, batch_rows: int = 65_536) -> Iterator[pa.RecordBatch]:
+    def scan(self, where: Where | None = None, batch_rows: int = 65_536) -> Iterator[pa.RecordBatch]:
         """All rows in batches, of one version throughout, whatever is committed meanwhile."""
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
@@ -211,14 +228,16 @@ class WriteTable(ReadTable, Protocol):
         """Add or replace rows by key; the last of equal keys wins. Absent columns keep their value, or get their
         default in a new row. MP409 without a key."""
 
-    def update(self, condition: Any, values: Mapping[str, Any], parameters: Sequence[Any] = ()) -> int:
+    def update(self, condition: Where | None, values: Mapping[str, object], parameters: Sequence[object] = ()) -> int:
         """Set columns where a condition is true. A value is a Python value, or a sqlglot expression over the old row.
         A key column may be set; MP402 if two rows would get the same key. MP409 if the condition is None."""
 
-    def update_many(self, changes: Sequence[tuple[Any, Mapping[str, Any], Sequence[Any]]]) -> int:
+    def update_many(self, changes: Sequence[tuple[Where | None, Mapping[str, object], Sequence[object]]]) -> int:
         """Apply several updates in order as one change."""
 
-    def delete(self, condition: Any = None, parameters: Sequence[Any] = (), *, keys: Keys | None = None) -> int:
+    def delete(
+        self, condition: Where | None = None, parameters: Sequence[object] = (), *, keys: Keys | None = None
+    ) -> int:
         """Remove rows by condition or by key; MP409 without either."""
 
     def replace(self, rows: pa.Table) -> int:
@@ -235,7 +254,7 @@ class Table(WriteTable, Protocol):
     spec: TableSpec
     capabilities: Capabilities
 
-    def condition(self, text: str) -> Any:
+    def condition(self, text: str) -> CompiledCondition:
         """A compiled condition, for `find` and the other methods that accept one."""
 
     @property
@@ -298,16 +317,16 @@ class Transaction(Protocol):
     def changes(self, name: str) -> Change:
         """What this transaction has changed in a table so far; `version` is the one at its beginning."""
 
-    def put(self, key: str, value: Any) -> None:
+    def put(self, key: str, value: Json) -> None:
         """Record a small JSON value under a key in the same commit (ledger entries); None removes it."""
 
-    def get(self, key: str) -> Any:
+    def get(self, key: str) -> StoredJson:
         """The value put under a key in this transaction, else the newest one before it, or None."""
 
-    def savepoint(self) -> Any:
+    def savepoint(self) -> object:
         """A point to return to; cheap."""
 
-    def rollback_to(self, savepoint: Any) -> None:
+    def rollback_to(self, savepoint: object) -> None:
         """Undo everything since the savepoint."""
 
     def hold(self, names: Sequence[str], reads: Sequence[str] = ()) -> None:
@@ -348,7 +367,7 @@ class Store(Protocol):
     def drop(self, name: str) -> None:
         """Remove a table and its rows; does nothing if there is none."""
 
-    def reshape(self, tables: Sequence[tuple[TableSpec, pa.Table]], puts: Mapping[str, Any]) -> None:
+    def reshape(self, tables: Sequence[tuple[TableSpec, pa.Table]], puts: Mapping[str, Json]) -> None:
         """Change the columns of existing tables: each gets a new definition and these rows, all tables and values in
         one commit. Called while no transaction is open. A table may move to another backend with it."""
 
@@ -358,10 +377,10 @@ class Store(Protocol):
     def names(self) -> tuple[str, ...]:
         """The names of all tables, including hidden ones."""
 
-    def get(self, key: str) -> Any:
+    def get(self, key: str) -> StoredJson:
         """The newest value put under a key, or None."""
 
-    def items(self, prefix: str) -> dict[str, Any]:
+    def items(self, prefix: str) -> dict[str, StoredJson]:
         """All values whose key has this prefix."""
 
     def begin(self, locks: Sequence[str] = ()) -> Transaction:

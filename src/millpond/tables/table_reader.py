@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -203,7 +203,7 @@ class ReadableTable:
         elif len(columns) == 1:
             wanted = _key_of_lists([[k[0] if isinstance(k, tuple) and len(k) == 1 else k for k in keys]], columns)
         else:
-            rows = [self._parts(k) if names == self.schema.key else tuple(k) for k in keys]
+            rows = [self._parts(k) if names == self.schema.key else tuple(cast("Iterable[Any]", k)) for k in keys]
             wanted = _key_of_lists([[r[i] for r in rows] for i in range(len(columns))], columns)
         nulls_count = self.null_keys and names == self.schema.key
         return wanted if nulls_count else selection.without_nulls(wanted)

@@ -72,7 +72,8 @@ class TableTransaction:
         self._check_open()
         return Savepoint({i: d.point() for i, (_, d) in self._drafts.items()}, dict(self._puts))
 
-    def rollback_to(self, savepoint: Savepoint) -> None:
+    def rollback_to(self, savepoint: object) -> None:
+        assert isinstance(savepoint, Savepoint)
         self._check_open()
         for id_, (_, draft) in self._drafts.items():
             draft.rollback_to(savepoint.points.get(id_, DraftPoint(0, None, None)))

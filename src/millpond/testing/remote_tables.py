@@ -60,7 +60,7 @@ def change_all(store: Store) -> None:
 class _LosingPart:
     """A part of a commit whose connection is lost at one step."""
 
-    def __init__(self, table: _LosingTable, part: RemotePart) -> None:
+    def __init__(self, table: _LosingTable, part: RemotePart[Any]) -> None:
         self._table, self._part = table, part
 
     def apply(self, table: Any, change: RowChange) -> None:
@@ -87,7 +87,7 @@ class _LosingTable:
             self._step = ""
             raise SourceError("MP506", "The connection was lost.")
 
-    def begin(self) -> RemotePart:
+    def begin(self) -> RemotePart[Any]:
         self.reach("begin")
         return _LosingPart(self, self._begin())
 

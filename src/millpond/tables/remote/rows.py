@@ -188,7 +188,7 @@ class RemoteRows:
         keys = removed.select(list(self.stored.key)).combine_chunks()
         return keys.to_batches()[0] if keys.num_rows else _no_rows(self.stored.arrow(), self.stored.key)
 
-    def stage_in(self, part: RemotePart, prepared: RemotePrepared) -> None:
+    def stage_in(self, part: RemotePart[RemoteTable], prepared: RemotePrepared) -> None:
         """Apply a change on the server, without committing it there."""
         part.apply(self.remote, prepared.change)
 
@@ -270,7 +270,7 @@ class Parts:
     """The parts of one commit on all servers that it changes, one for each; used by one thread."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, RemotePart] = {}
+        self._parts: dict[str, RemotePart[RemoteTable]] = {}
         self._staged: list[tuple[str, RemoteRows, RemotePrepared]] = []
 
     def stage(self, rows: Any, prepared: RemotePrepared) -> None:
