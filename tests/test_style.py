@@ -67,7 +67,8 @@ def test_functions_take_few_parameters() -> None:
 VAGUE = re.compile(
     r"(?<![A-Za-z])(tells?|told|telling|nobody knows|whosever|as it stands|in one go)(?![A-Za-z])"
     r"|\b(is|are|was|were) (not |always |still |no longer )?there\b"
-    r"|\b(stands?|stood|steps?|stepped|puts?) aside\b",
+    r"|\b(stands?|stood|steps?|stepped|puts?)[ _]aside\b|\b(is|are|was|were) (handed|said)\b|\bhand(s|ed) over\b"
+    r"|\blets? go\b|\b(URI|server|docs|option|explain) (says|knows)\b",
     re.IGNORECASE,
 )
 # The method of Python's files.

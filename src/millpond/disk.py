@@ -17,7 +17,7 @@ from millpond.faults import armed, reach
 # POSIX guarantees at least this many buffers per call (IOV_MAX).
 _PARTS_MAX = 16
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-# A state directory contains data of the app's user: nobody else may read it.
+# A state directory contains data of the app's user: no other user may read it.
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
 

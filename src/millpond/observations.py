@@ -23,7 +23,7 @@ def observed(observation: Observation) -> dict[str, int] | None:
     try:
         return {name: int(count) for name, count in observation.get.items()}
     except Exception:
-        # Spark raises what made the job fail, which whoever ran the job reports.
+        # Spark raises what made the job fail, which the caller that ran the job reports.
         return None
 
 

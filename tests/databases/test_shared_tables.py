@@ -1,4 +1,4 @@
-"""Tables that others write too: every read asks the server, nobody is fenced off, and views follow what others did."""
+"""Tables that others write too: every read is a query of the server, no writer is fenced off, and views follow them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_views_are_stale_while_the_server_is_away(own_postgresql: Server, run: A
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [
-        ("CREATE TABLE t (id INT PRIMARY KEY) WITH ({}, 'cache.ttl' = '1m')", "MP303(.|\n)*asks the server"),
+        ("CREATE TABLE t (id INT PRIMARY KEY) WITH ({}, 'cache.ttl' = '1m')", "MP303(.|\n)*goes to the server"),
         ("CREATE TABLE t (id INT) WITH ({})", "MP303(.|\n)*PRIMARY KEY"),
         ("CREATE TABLE o (id INT); CREATE TABLE t AS SELECT id FROM o WITH ({})", "MP303(.|\n)*those of its query"),
     ],

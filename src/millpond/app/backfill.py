@@ -42,12 +42,12 @@ def computed_again(
     with closing(open_store(None, fallback=spark_fallback(context.spark))) as store:
         for spec in (DEAD_LETTERS_SPEC, *specs):
             store.create(replace(spec, backend="memory", values={}))
-        aside = replace(context, store=store)
-        letters = aside.letters(flow.name, context.plan.source(flow.source))
-        statements, views = Statements(flow, aside), Views(context.spark, context.exchange, "mp_backfill")
+        separate = replace(context, store=store)
+        letters = separate.letters(flow.name, context.plan.source(flow.source))
+        statements, views = Statements(flow, separate), Views(context.spark, context.exchange, "mp_backfill")
         for batch in _batches(context, flow, nothing):
             with store.begin() as tx:
-                statements.run_steps(BatchRun(flow, batch, Work(aside, tx, views), letters), (step,))
+                statements.run_steps(BatchRun(flow, batch, Work(separate, tx, views), letters), (step,))
                 tx.commit()
             reach("backfill.read")
         _warn_of_rejected(context, step, len(store.table(DEAD_LETTERS)))

@@ -90,7 +90,7 @@ def hooked(flows: Sequence[Flow], name: str) -> tuple[Hook, list[feeder.Feeder]]
         if own.name == name:
             found = found or own
             # Only the app opens flows: two readers must not write one feed.
-            reader = flow.reader or flow.handed
+            reader = flow.reader or flow.kept_reader
             if not isinstance(reader, FeedReader):
                 return own, []
             feeders.append(reader.feeder)

@@ -67,7 +67,7 @@ class Poller:
             self._begin(self._shared, "shared-views", self._shared.refresh)
 
     def _begin(self, owner: object, name: str, work: Callable[[], None]) -> None:
-        """In a thread of its own: a source may take its time, and nobody else waits for it."""
+        """In a thread of its own: a source may take its time, and no other thread waits for it."""
         busy = self._loading.get(id(owner))
         if busy is None or not busy.is_alive():
             self._loading[id(owner)] = self._supervisor.thread(name, work)

@@ -148,12 +148,12 @@ class Start:
         """Whether columns of a source that the plan does not have can be discovered now."""
         plugin = find("source", source.type)
         known = recall(self._context.state.path, source.id)
-        if plugin.is_handed:
+        if plugin.receives_records:
             readers = [f.reader for f in self.flows if f.source.id == source.id and isinstance(f.reader, FeedReader)]
             found = known or (readers[0].found() if readers else Found())
         elif plugin.sample is not None:
-            asks = known is None or plugin.has_catalog
-            found = plugin.sample(source.spec, self._context.spark) if asks else Found()
+            discovers = known is None or plugin.has_catalog
+            found = plugin.sample(source.spec, self._context.spark) if discovers else Found()
             for loader in self.loaders:
                 if loader.source.id == source.id and found.error is not None:
                     loader.cannot_be_read(found.error)
@@ -210,10 +210,10 @@ class Start:
         if before is None:
             return flow
         flow.meter = before.meter
-        reader = before.reader or before.handed
-        if isinstance(reader, FeedReader) and find("source", flow.source.type).is_handed:
-            reader.know(flow.source.spec)
-            flow.handed = reader
+        reader = before.reader or before.kept_reader
+        if isinstance(reader, FeedReader) and find("source", flow.source.type).receives_records:
+            reader.redefine(flow.source.spec)
+            flow.kept_reader = reader
         else:
             before.release()
         return flow

@@ -71,7 +71,7 @@ FORWARD_S = 1.0
 
 class ErrorStream(io.TextIOBase):
     """Standard error, which ignores a full disk or a closed pipe. With `json`, a line that is not a JSON object is
-    wrapped in one, whoever prints it: a warning of Python, a thread's stack trace, a library's log."""
+    wrapped in one, whatever prints it: a warning of Python, a thread's stack trace, a library's log."""
 
     def __init__(self, out: TextIO, *, json: bool) -> None:
         self._out = out

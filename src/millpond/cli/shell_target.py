@@ -1,4 +1,4 @@
-"""What the shell asks: a running app through its socket, the state of a stopped one, or an app of its own."""
+"""Where a shell runs statements: a running app, by its socket, the state of a stopped one, or an app of its own."""
 
 from __future__ import annotations
 

@@ -80,8 +80,8 @@ class Truncated:
 
 @dataclass(frozen=True)
 class Altered:
-    """The columns of a table have changed. `columns` are those of the rows that follow; the engine uses those it knows:
-    absent ones are NULL, others are cast. `problem` is the warning."""
+    """The columns of a table have changed. `columns` are those of the rows that follow; the engine uses those of its
+    table: absent ones are NULL, others are cast. `problem` is the warning."""
 
     table: str
     columns: Schema

@@ -117,7 +117,7 @@ class Feeder(RowForm):
         that the source contains must be yielded, and then every `interval_s`. What is yielded counts when it was
         `kept`; after a crash or a full disk it is polled again. Parts should be small enough to be held in memory; the
         engine writes them to feed files of at most 'max.rows.per.batch' rows. `final`: the app runs with `--once`, and
-        this is the only poll; a source that knows all it will ever contain yields all of it."""
+        this is the only poll; a source whose content is complete yields all of it."""
         raise NotImplementedError
 
     def merge(self, before: Position, after: Position) -> Position:
@@ -146,12 +146,12 @@ class Feeder(RowForm):
         """The columns of the first rows that wait to be read; for a source that is given its records."""
         return Found()
 
-    def know(self, spec: SourceSpec) -> None:
+    def redefine(self, spec: SourceSpec) -> None:
         """Called when columns were discovered, or options changed, after the source was opened; for a source that is
         given its records."""
 
     def status(self, known: SourceStatus) -> SourceStatus:
-        """Adds what the source knows to what the engine knows; callable from any thread."""
+        """Adds the statistics of the source to those of the engine; callable from any thread."""
         return known
 
     def problems(self) -> list[Problem]:
@@ -201,7 +201,7 @@ class TableReader(RowForm):
         return Progress()
 
     def status(self, known: SourceStatus) -> SourceStatus:
-        """Adds what the source knows to what the engine knows; callable from any thread."""
+        """Adds the statistics of the source to those of the engine; callable from any thread."""
         return known
 
     def problems(self) -> list[Problem]:

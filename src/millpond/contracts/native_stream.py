@@ -35,8 +35,8 @@ class NativeStream:
         raise NotImplementedError
 
     def poll(self, *, final: bool = False) -> bool:
-        """Called every `interval_s`, never by two threads at once, to update what the source knows of itself, such as
-        its lag. Must not raise if the source is temporarily unreachable, which it reports in `status`. `final`: the app
+        """Called every `interval_s`, never by two threads at once, to update the statistics of the source, such as its
+        lag. Must not raise if the source is temporarily unreachable, which it reports in `status`. `final`: the app
         runs with `--once`, and this is the only call. Returns False, because Spark finds new records itself."""
         return False
 

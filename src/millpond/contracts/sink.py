@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _not_rejected(rows: pa.Table, reason: str, flow: str, statement: int) -> None:
-    raise AssertionError("an app that opens a sink says where rejected rows go")
+    raise AssertionError("an app that opens a sink sets where rejected rows go")
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class SinkPlugin:
     # Checks that rows of these columns can be written, without accessing the sink; raises if they cannot.
     fits: Callable[[SinkSpec, tuple[str, ...]], None] | None = None
     # The options that a URI already sets, so that they must not be given in WITH as well.
-    said_by: Callable[[Uri], tuple[str, ...]] = lambda uri: ()
+    set_by: Callable[[Uri], tuple[str, ...]] = lambda uri: ()
     # The given values with those of the URI, and of the connection that it names; `connections` are texts by name.
     located: Callable[[Uri, OptionValues, Mapping[str, str]], OptionValues] = lambda uri, given, named: given
     # Whether Spark writes all rows of a sink, so that it is started early; what is known only later starts it, too.

@@ -106,7 +106,7 @@ class SourceSpec:
 @dataclass(frozen=True)
 class Found:
     """The result of discovery: the columns, or None if the source exists but is empty; `missing` if it does not
-    exist. `error` is the failure to read a source that can be opened, which nobody else would report."""
+    exist. `error` is the failure to read a source that can be opened, which nothing else would report."""
 
     columns: Schema | None = None
     missing: bool = False
@@ -311,7 +311,7 @@ class SourcePlugin:
     has_catalog: bool = False
     # Whether its feeder is given its records: the feeder is kept when the app is planned again, and determines the
     # columns.
-    is_handed: bool = False
+    receives_records: bool = False
     # For a source that receives its records over HTTP.
     hook: Callable[[SourceSpec], Hook] | None = None
     # Reads again what a stream has returned; None if that is not possible.
@@ -327,7 +327,7 @@ class SourcePlugin:
     # The options that follow from a URI, such as the format from the name of a file.
     implied: Callable[[Uri], OptionValues] = lambda uri: {}
     # The options that a URI sets, so that they must not be given in WITH as well.
-    said_by: Callable[[Uri], tuple[str, ...]] = lambda uri: ()
+    set_by: Callable[[Uri], tuple[str, ...]] = lambda uri: ()
     # The given values with those of the URI, and of the connection that it names; `connections` are texts by name.
     located: Callable[[Uri, OptionValues, Mapping[str, str]], OptionValues] = lambda uri, given, named: given
     # The text that is sent to a server for a query, as far as it is known without asking the server.

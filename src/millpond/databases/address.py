@@ -41,13 +41,13 @@ def address_of(scheme: str, values: Mapping[str, Any], default_port: int) -> Add
     return Address(scheme, values.get("host") or "localhost", port, *(values.get(name) for name in names))
 
 
-def said_by(uri: Uri) -> tuple[str, ...]:
+def set_by(uri: Uri) -> tuple[str, ...]:
     """The options that a URI gives by itself."""
     return tuple(_of_uri(uri, named=False))
 
 
 def completed(scheme: str, uri: Uri, given: Mapping[str, Any], connections: Mapping[str, str]) -> dict[str, Any]:
-    """The values with what the URI says, and with those of the connection that it names. MP306 for what is given twice,
+    """The values with those of the URI, and with those of the connection that it names. MP306 for what is given twice,
     MP508 for a connection that cannot be used here."""
     own = {**{PARAMETERS[name.lower()]: text for name, text in uri.params if name.lower() in PARAMETERS}, **given}
     name = uri.hosts.lower()
@@ -56,7 +56,7 @@ def completed(scheme: str, uri: Uri, given: Mapping[str, Any], connections: Mapp
     if text is None:
         found = _of_uri(uri, named=False)
         if len(_segments(uri)) == 1 and not asked and "database" not in given:
-            # One segment, and nothing else says what to read: it is the table of the default database.
+            # One segment, and nothing else names what to read: it is the table of the default database.
             found["table"] = found.pop("database")
         return {**given, **found}
     found = {**_connection(scheme, name, text), **_of_uri(uri, named=True)}
@@ -73,7 +73,7 @@ SINK_PARAMETERS = ("table", "schema")
 
 def said_by_sink(uri: Uri) -> tuple[str, ...]:
     """The options that the URI of a sink gives by itself."""
-    return (*said_by(uri), *(name.lower() for name, _ in uri.params))
+    return (*set_by(uri), *(name.lower() for name, _ in uri.params))
 
 
 def located_sink(
@@ -83,7 +83,7 @@ def located_sink(
     connections: Mapping[str, str],
     known: tuple[str, ...] = SINK_PARAMETERS,
 ) -> dict[str, Any]:
-    """The values of a sink with what its URI says."""
+    """The values of a sink with those of its URI."""
     own = {name.lower(): text for name, text in uri.params if name.lower() in known}
     return completed(scheme, uri, {**own, **given}, connections)
 
@@ -122,7 +122,7 @@ def _segments(uri: Uri) -> list[str]:
 
 
 def _of_uri(uri: Uri, *, named: bool) -> dict[str, Any]:
-    """What a URI says of the place and of what is read there; `named`: its host is the name of a connection."""
+    """The place that a URI names, and what is read there; `named`: its host is the name of a connection."""
     found: dict[str, Any] = {}
     segments = _segments(uri)
     if not named:

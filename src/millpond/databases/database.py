@@ -77,7 +77,7 @@ class Server:
         raise NotImplementedError
 
     def estimate(self) -> int | None:
-        """About how many rows there are, if the database knows without counting."""
+        """About how many rows there are, if the database has an estimate."""
         return None
 
     def close(self) -> None:

@@ -169,10 +169,10 @@ def translated(shown: str) -> Iterator[None]:
     except MillpondError:
         raise
     except sa.exc.DBAPIError as error:
-        said = redact(str(error.orig).strip().splitlines()[0]) if str(error.orig).strip() else str(type(error.orig))
-        if error.connection_invalidated or any(word in said for word in LOST_WORDS):
+        reported = redact(str(error.orig).strip().splitlines()[0]) if str(error.orig).strip() else str(type(error.orig))
+        if error.connection_invalidated or any(word in reported for word in LOST_WORDS):
             hint = "Start the server, or wait until the file is not locked."
-            raise SourceError("MP506", f"'{shown}' cannot be reached: {said}.", hint=hint) from error
-        wrong = isinstance(error, sa.exc.ProgrammingError) or "no such" in said
+            raise SourceError("MP506", f"'{shown}' cannot be reached: {reported}.", hint=hint) from error
+        wrong = isinstance(error, sa.exc.ProgrammingError) or "no such" in reported
         code, hint = "MP508" if wrong else "MP502", "Correct the name or the query in the URI."
-        raise SourceError(code, f"'{shown}' cannot be read: {said}.", hint=hint) from error
+        raise SourceError(code, f"'{shown}' cannot be read: {reported}.", hint=hint) from error

@@ -129,7 +129,7 @@ class CaptureGroup:
         self._reached: Position | None = None
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
-        # Held while something is committed, and by whoever must not be disturbed.
+        # Held while something is committed, and by work that must not be interrupted.
         self.turn = threading.Lock()
         self._retries = 0
         self._remembered_at = clock()

@@ -49,7 +49,7 @@ class Flow:
         self.meter = Meter()
         self.reader: StreamReader | None = None
         # A reader that was opened, and given records, before the columns of its source were known.
-        self.handed: StreamReader | None = None
+        self.kept_reader: StreamReader | None = None
         self._context = context
         self._driver: Driver | None = None
         self._views: Views | None = None
@@ -142,7 +142,7 @@ class Flow:
 
     def opened(self) -> StreamReader:
         """The source's reader, without waiting for records."""
-        before = self.reader or self.handed
+        before = self.reader or self.kept_reader
         if before is not None:
             return before
         self._context.state.share(self._folder / SOURCE, SHARED)

@@ -154,6 +154,6 @@ def _plain(row: tuple[object, ...]) -> tuple[object, ...]:
 
 def conform(rows: pa.Table, schema: Schema) -> pa.Table:
     """Rows with, by position, a table's columns and types; all values must be castable. A NULL where none is allowed is
-    left to whoever writes the rows."""
+    left to the code that writes the rows."""
     types = pa.schema([field.with_nullable(True) for field in schema.arrow()])
     return rows.rename_columns(list(schema.names)).cast(types)

@@ -110,13 +110,13 @@ class Statements:
     def _run_guarded(self, run: BatchRun, step: Step) -> None:
         """Run one statement; its failing rows become dead letters if 'on.error' is set so."""
         savepoint = run.work.savepoint()
-        puts_aside = step.options.get("on.error") == "dead-letter"
+        rejects_rows = step.options.get("on.error") == "dead-letter"
         try:
-            with failures_by_arrow(run.work) if puts_aside else nullcontext():
+            with failures_by_arrow(run.work) if rejects_rows else nullcontext():
                 run_step(run, step)
         except Exception as error:
             failure = translate(error, step.place, run.work.cache.several)
-            stays = not puts_aside and failure.code not in VIOLATES_CONSTRAINT
+            stays = not rejects_rows and failure.code not in VIOLATES_CONSTRAINT
             if stays or failure.code in UNREACHABLE or self._context.state.storage_failure() is not None:
                 raise failure from error
             run.work.rollback_to(savepoint)

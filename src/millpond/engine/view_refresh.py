@@ -59,7 +59,7 @@ def compute(work: Work, view: TablePlan) -> int:
 
 @contextmanager
 def _placed(view: TablePlan) -> Iterator[None]:
-    """Errors inside get the place of the view: whoever changed its tables did nothing wrong."""
+    """Errors inside get the place of the view: the statement that changed its tables is not wrong."""
     try:
         yield
     except ConstraintError as error:

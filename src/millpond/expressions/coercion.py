@@ -23,7 +23,7 @@ _INTEGER_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
 
 def plain(type_: pa.DataType) -> pa.DataType:
     """The one Arrow type that represents a SQL type: STRING for every text layout, microseconds for every timestamp,
-    and parts of nested types that may be NULL, also where Spark knows that none is."""
+    and parts of nested types that may be NULL, also where Spark has inferred that none is."""
     if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
         return STRING
     if pa.types.is_dictionary(type_):

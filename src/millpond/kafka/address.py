@@ -43,7 +43,7 @@ def address_of(uri: Uri, values: Mapping[str, Any]) -> Address:
     return Address(str(named), split)
 
 
-def said_by(uri: Uri) -> tuple[str, ...]:
+def set_by(uri: Uri) -> tuple[str, ...]:
     """The options that a URI with brokers already sets."""
     return ("brokers", "kafka.bootstrap.servers") if uri.path and uri.hosts else ()
 

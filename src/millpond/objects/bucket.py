@@ -37,7 +37,11 @@ MEANINGS = (
     (r"NoSuchBucket|status 404", "MP501", "Check the bucket and the key."),
     (r"status (408|429|5\d\d)|SlowDown", UNREACHABLE, "The request is repeated later."),
     (r"status 4\d\d", "MP502", "Check the address and the options."),
-    (r"invalid (list )?response", "MP502", "Check that 's3.endpoint' is the address of a server that speaks S3."),
+    (
+        r"invalid (list )?response",
+        "MP502",
+        "Check that 's3.endpoint' is the address of an S3 server.",
+    ),
 )
 # The library raises one or the other.
 MISSING = (NotFoundError, FileNotFoundError)
@@ -120,12 +124,12 @@ class Bucket:
 
     def _meaning(self, text: str, shown: str, error: BaseException) -> MillpondError:
         denied = isinstance(error, PermissionDeniedError | UnauthenticatedError | PermissionError)
-        said = _said(text)
+        reported = _reported(text)
         for pattern, code, hint in MEANINGS:
-            if re.search(pattern, said) or (denied and code == "MP507"):
-                return self._failure(code, f"'{shown}' is refused: {_reason(said)}.", hint)
+            if re.search(pattern, reported) or (denied and code == "MP507"):
+                return self._failure(code, f"'{shown}' is refused: {_reason(reported)}.", hint)
         return self._failure(
-            UNREACHABLE, f"'{shown}' cannot be reached: {_reason(said)}.", "Check 's3.endpoint' and the network."
+            UNREACHABLE, f"'{shown}' cannot be reached: {_reason(reported)}.", "Check 's3.endpoint' and the network."
         )
 
 
@@ -166,7 +170,7 @@ def _environment(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _said(text: str) -> str:
+def _reported(text: str) -> str:
     """The part of an error that comes from the server: without the request, whose address and times are numbers that
     could be taken for a status, and without the library's own view of it."""
     first = re.split(r"\n\s*\n?Debug source|, source:", text.strip())[0]
@@ -176,10 +180,10 @@ def _said(text: str) -> str:
     return re.sub(r"Server returned non-2xx status code: ", "status ", answered)
 
 
-def _reason(said: str) -> str:
+def _reason(reported: str) -> str:
     """The message of an error in one line."""
-    code = re.search(r"<Code>(\w+)</Code>", said)
-    message = re.search(r"<Message>([^<]*)</Message>", said)
+    code = re.search(r"<Code>(\w+)</Code>", reported)
+    message = re.search(r"<Message>([^<]*)</Message>", reported)
     if code is not None:
         return f"{code[1]}: {message[1]}".rstrip(". ") if message is not None else code[1]
-    return re.sub(r"\s+", " ", said)[:200].rstrip(".: ")
+    return re.sub(r"\s+", " ", reported)[:200].rstrip(".: ")

@@ -13,7 +13,7 @@ S3_OPTIONS = (
         "s3.endpoint",
         TEXT,
         None,
-        "The address of a server that speaks S3; by default that of AWS.",
+        "The address of an S3 server; by default that of AWS.",
         environment="AWS_ENDPOINT_URL",
     ),
     Option("s3.region", TEXT, None, "The region of the bucket; by default that of the environment."),

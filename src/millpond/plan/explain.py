@@ -178,7 +178,7 @@ def _table_lines(table: TablePlan, plan: Plan) -> Iterator[str]:
 
 
 def _sent(table: TablePlan, plan: Plan) -> Iterator[str]:
-    """What a table that is loaded from a server asks it for, and what it does not see."""
+    """The query of a table that is loaded from a server, and what it does not see."""
     if table.source is None or (table.query is None and table.kind is not TableKind.LOOKUP):
         return
     source = plan.source(table.source)

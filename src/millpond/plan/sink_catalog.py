@@ -65,7 +65,7 @@ class Sinks:
         values: dict[str, Any] = {}
         for entry in entries:
             option = find_option(entry.name, plugin.options)
-            if entry.name in plugin.said_by(uri):
+            if entry.name in plugin.set_by(uri):
                 report_twice(entry, self._findings)
             elif option is not None:
                 read_into(values, option, entry, self._findings)

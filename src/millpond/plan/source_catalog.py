@@ -144,7 +144,7 @@ class Sources:
         given = self._parameters(uri, plugin, request)
         for entry in request.entries:
             option = find_option(entry.name, plugin.options)
-            if entry.name in given or entry.name in plugin.said_by(uri):
+            if entry.name in given or entry.name in plugin.set_by(uri):
                 report_twice(entry, self._findings)
             elif option is not None:
                 read_into(given, option, entry, self._findings)

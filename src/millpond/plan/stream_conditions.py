@@ -16,7 +16,7 @@ _OTHER = ("joins", "laterals", "group", "having", "distinct", "qualify", "window
 
 @dataclass(frozen=True)
 class Condition:
-    """One conjunct of WHERE that asks a subquery; `compared` is the left side of IN."""
+    """One conjunct of WHERE that has a subquery; `compared` is the left side of IN."""
 
     node: exp.Expr
     query: exp.Select

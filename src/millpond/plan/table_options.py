@@ -107,7 +107,9 @@ def _check_cache(spec: TableSpec, entry: OptionEntry, findings: Findings) -> Non
         hint = f"Write '{entry.name.removeprefix('cache.')}', the table's own option."
         findings.error("MP303", message, entry.place, hint)
     elif spec.values.get("shared"):
-        message = f"'{entry.name}' keeps rows of '{spec.name}' in this process, but every read of a shared table asks "
+        message = (
+            f"'{entry.name}' keeps rows of '{spec.name}' in this process, but every read of a shared table goes to "
+        )
         findings.error("MP303", f"{message}the server.", entry.place, "Remove one of them.")
     elif spec.schema.columns and not spec.schema.key:
         message = f"'{entry.name}' requires a PRIMARY KEY, which '{spec.name}' does not have."

@@ -45,7 +45,7 @@ class QueryCache:
         self._known: dict[tuple[Any, ...], tuple[exp.Expr, Any]] = {}
         # The outer row for which a scalar subquery of the latest query returned several rows.
         self.several = ""
-        # Whether a query that fails on a row raises TableError, rather than to be evaluated by Spark, which says why.
+        # Whether a query that fails on a row raises TableError, instead of being evaluated by Spark, which reports why.
         self.reports_failures = False
 
     def flat(self, expression: exp.Expr) -> Flat:

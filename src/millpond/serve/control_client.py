@@ -1,4 +1,4 @@
-"""Asking a running app through the socket of its state directory, which speaks HTTP as its port does."""
+"""Requests to a running app through the socket of its state directory, by HTTP as on its port."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Client:
         self._silence_s = silence_s
 
     def query(self, sql: str) -> pa.Table | None:
-        """The rows of a query; None when nobody listens."""
+        """The rows of a query; None when no app listens."""
         with self._call("POST", "/api/query", {"sql": sql}, ARROW) as response:
             return None if response is None else _rows(response)
 
     def run(self, sql: str) -> pa.Table | int | None:
-        """The rows of a statement, or the number of rows that it has changed; None when nobody listens."""
+        """The rows of a statement, or the number of rows that it has changed; None when no app listens."""
         with self._call("POST", "/api/query", {"sql": sql}, ARROW) as response:
             if response is None:
                 return None
@@ -54,12 +54,12 @@ class Client:
             return _rows(response)
 
     def get(self, path: str) -> dict[str, Any] | None:
-        """The JSON answer to a question; None when nobody listens."""
+        """The JSON response to a GET request; None when no app listens."""
         with self._call("GET", path, {}, "application/json") as response:
             return None if response is None else json.loads(response.read())
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The JSON answer to a request; None when nobody listens."""
+        """The JSON response to a request; None when no app listens."""
         with self._call("POST", path, body, "application/json") as response:
             return None if response is None else json.loads(response.read())
 
@@ -142,7 +142,7 @@ def _rows(response: http.client.HTTPResponse) -> pa.Table:
 
 
 class _Body:
-    """The body of a response as Arrow reads it: each read returns all that it asks for, as far as there is so much."""
+    """The body of a response as Arrow reads it: each read returns as many bytes as requested, unless the body ends."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self._response = response

@@ -12,7 +12,7 @@ from millpond.contracts.source import Hook, Posted
 from millpond.serve.endpoints import Call, Endpoint, Field, read_body
 from millpond.serve.problems import RequestError
 
-# What is smaller is parsed faster than it is handed to a thread.
+# A smaller body is parsed faster than it is passed to a thread.
 SMALL_BYTES = 16 << 10
 
 

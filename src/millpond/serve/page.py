@@ -43,7 +43,7 @@ def _file(call: Call, name: str) -> Response:
     if found is None:
         raise RequestError(404, "There is nothing here.", hint="GET /api lists what there is.")
     content, tag = found
-    # A browser asks each time whether its copy is of this version.
+    # A browser requests each time whether its copy is of this version.
     headers = {"etag": tag, "cache-control": "no-cache"}
     if call.request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)

@@ -93,7 +93,7 @@ async def _next(served: Served, table: Table, version: int) -> Sent:
         making = served.events[key] = asyncio.ensure_future(served.in_thread(_since, table, version))
         for old in list(served.events)[:-ROUNDS_KEPT]:
             del served.events[old]
-    # Whoever began it may go: the others still wait for it.
+    # The client that began it may disconnect: the others still wait for it.
     return await asyncio.shield(making)
 
 
@@ -138,7 +138,7 @@ def _since(table: Table, version: int) -> Sent:
 
 
 def _parts(kind: str, rows: pa.Table, version: int) -> Iterator[str]:
-    """Rows as events; the id comes with the last, so that whoever was cut off before it gets all of them again."""
+    """Rows as events; the id comes with the last, so that a client that is cut off before it gets all again."""
     for start in range(0, max(rows.num_rows, 1), ROWS_PER_EVENT):
         part = rows.slice(start, ROWS_PER_EVENT)
         last = start + ROWS_PER_EVENT >= rows.num_rows

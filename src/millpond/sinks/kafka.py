@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
 from millpond.errors import MillpondError, Problem, SinkError, SourceError
-from millpond.kafka.address import Address, address_of, client_properties, reachable, said_by
+from millpond.kafka.address import Address, address_of, client_properties, reachable, set_by
 from millpond.kafka.admin import connected
 from millpond.kafka.avro import KEY, VALUE, wrong_schema
 from millpond.kafka.kafka_errors import failure, missing, sort_of, unreachable
@@ -249,7 +249,7 @@ PLUGIN = SinkPlugin(
     open=open_sink,
     validate=validate,
     fits=fits,
-    said_by=said_by,
+    set_by=set_by,
     guarantee_of=guarantee_of,
     needs_spark=needs_spark,
 )

@@ -1,9 +1,9 @@
 """Kafka messages exactly once: the rows of a commit are sent after it, in one transaction of Kafka.
 
 Messages are stored in the outbox before our commit. After it they are sent by a producer of the driver, in a
-transaction that also writes the id of the output, as the metadata of an offset of a consumer group that nobody reads. A
-transaction cannot be continued by another process: after a crash, Kafka aborts the one that was open, and the id in the
-group shows whether the last output was committed. What is missing is sent again from the outbox.
+transaction that also writes the id of the output, as the metadata of an offset of a consumer group without
+members. A transaction cannot be continued by another process: after a crash, Kafka aborts the one that was open, and
+the id in the group shows whether the last output was committed. What is missing is sent again from the outbox.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
 
 class Transactions:
     """The transactions of one sink: a producer, whose name is that of the consumer group, too. After any error it is
-    replaced by a new one, which first finds out what was committed. One thread at a time."""
+    replaced by a new one, which first determines what was committed. One thread at a time."""
 
     def __init__(self, address: Address, values: Mapping[str, Any], name: str) -> None:
         self._address, self._topic, self._name = address, address.topics[0], name
@@ -203,7 +203,7 @@ class TransactionalKafkaSink:
             raise self._failed(error) from error
 
     def _opened(self, parcel: Parcel) -> Transactions:
-        """The producer; a new one finds out whether the output was committed by an earlier one."""
+        """The producer; a new one determines whether the output was committed by an earlier one."""
         if self._transactions is None:
             prefix = self._spec.values["transaction.prefix"]
             self._transactions = Transactions(

@@ -45,7 +45,7 @@ OPTIONS = (
 
 
 class MemoryFeeder(SentRecords):
-    """Records that are handed over; `send` may be called from any thread. A position has the next number."""
+    """Records that a program sends; `send` may be called from any thread. A position has the next number."""
 
     interval_s = INTERVAL_S
 
@@ -130,5 +130,5 @@ PLUGIN = SourcePlugin(
     validate=validate,
     open_feeder=MemoryFeeder,
     pace=("sample.rows", "max.rows.per.batch", "on.unknown.field"),
-    is_handed=True,
+    receives_records=True,
 )

@@ -82,7 +82,7 @@ class LookupRows:
         self.commits = self.compactions = self.bytes_disk = 0
         self.current = RemoteVersion(0, ROWS_MAX)
         self.answers: CachedKeys | None = None
-        # Rows are cached by what asks the source.
+        # Rows are cached by the reader that looks them up in the source.
         self.cache: RemoteCache | None = None
         self.define(spec)
 

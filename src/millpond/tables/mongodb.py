@@ -220,7 +220,7 @@ class MongoTable:
         return Mark(int(held["version"]), int(held["row"]))
 
     def drop(self) -> None:
-        # A server that is away keeps the rows; the next table of this name replaces them.
+        # A server that cannot be reached keeps the rows; the next table of this name replaces them.
         with suppress(SourceError), self.translated():
             self._rows.drop()
             self._marks.delete_one({"_id": self.mark})
@@ -230,7 +230,7 @@ class MongoTable:
         if self._beating is not None:
             import pymongo
 
-            # Whoever closes does not wait for a server that is away.
+            # Closing does not wait for a server that cannot be reached.
             self._beating.join(CLOSE_S)
             with suppress(SourceError), self.translated(), pymongo.timeout(CLOSE_S):
                 self._marks.update_one({"_id": self.mark, "writer": self._owner}, {"$set": {"writer": ""}})
@@ -361,7 +361,7 @@ class MongoPart:
                 self._session.end_session()
                 return
             for table, change, documents in self._changes:
-                # Whoever has taken the table over in between must not be overwritten.
+                # An app that has taken the table over in between must not be overwritten.
                 if table.last_mark().number != change.mark.number - 1:
                     raise table.taken_over()
                 self._make(table, change, documents)

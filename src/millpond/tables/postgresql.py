@@ -63,8 +63,8 @@ class PostgresTable(SqlTable):
         except SourceError as error:
             cause = error.__cause__
             if isinstance(cause, psycopg.DataError | psycopg.IntegrityError):
-                said = str(cause.diag.message_primary or cause)
-                message = f"PostgreSQL cannot store a row of '{self._spec.name}': {said}."
+                reported = str(cause.diag.message_primary or cause)
+                message = f"PostgreSQL cannot store a row of '{self._spec.name}': {reported}."
                 raise ConstraintError("MP404", message, hint="Nothing was changed.") from error
             raise
 

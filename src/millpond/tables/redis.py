@@ -240,7 +240,7 @@ class RedisTable:
         return Mark(int(held["version"]), int(held["row"]))
 
     def drop(self) -> None:
-        # A server that is away keeps the rows; the next table of this name replaces them.
+        # A server that cannot be reached keeps the rows; the next table of this name replaces them.
         with suppress(SourceError), self.translated():
             self._remove_all()
 

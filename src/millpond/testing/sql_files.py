@@ -217,7 +217,7 @@ def _app_text(block: Block, section: Section) -> str:
 
 
 def _conditions(block: Block, before: Conditions) -> Conditions:
-    """Those of a run; `run` has those of the run before unless it says otherwise."""
+    """Those of a run; `run` has those of the run before unless it has its own."""
     given, now = block.attributes.get("set"), block.attributes.get("now")
     variables = before.variables if given is None and block.language == "run" else _variables(given or "")
     if now is None:

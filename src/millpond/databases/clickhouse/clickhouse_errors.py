@@ -51,18 +51,18 @@ def code_of(error: BaseException) -> int | None:
 
 def failure(place: Address, code: int | None, text: str, what: str = "") -> SourceError:
     """One of ours for an error of the server or a driver."""
-    said = " ".join(redact(text).partition("Stack trace")[0].split())[:300].rstrip(".")
+    reported = " ".join(redact(text).partition("Stack trace")[0].split())[:300].rstrip(".")
     if code in LOGIN:
         hint = "Correct 'username' and 'password', or grant the user what it needs."
-        return SourceError("MP507", f"The server at {place.shown} rejects the login: {said}.", hint=hint)
+        return SourceError("MP507", f"The server at {place.shown} rejects the login: {reported}.", hint=hint)
     if code in WRONG:
         hint = "Correct the name in the URI or in WITH."
-        return SourceError("MP508", f"{what or place.shown} cannot be read: {said}.", hint=hint)
+        return SourceError("MP508", f"{what or place.shown} cannot be read: {reported}.", hint=hint)
     if code is None or code in AWAY:
         hint = f"Start it, or correct host and port: {place.host} {place.port}."
-        return SourceError("MP506", f"The server at {place.shown} cannot be reached: {said}.", hint=hint)
+        return SourceError("MP506", f"The server at {place.shown} cannot be reached: {reported}.", hint=hint)
     hint = "Correct the query, or raise 'query.timeout' if it takes longer."
-    return SourceError("MP502", f"{what or place.shown} cannot be read: {said}.", hint=hint)
+    return SourceError("MP502", f"{what or place.shown} cannot be read: {reported}.", hint=hint)
 
 
 def rejection(error: Exception) -> str | None:
@@ -71,5 +71,5 @@ def rejection(error: Exception) -> str | None:
         return str(error)
     if code_of(error) not in REJECTED and type(error).__name__ not in REJECTED_BY_DRIVER:
         return None
-    said = " ".join(redact(str(error)).partition("Stack trace")[0].split())[:300].rstrip(".")
-    return f"ClickHouse rejects the row: {said}."
+    reported = " ".join(redact(str(error)).partition("Stack trace")[0].split())[:300].rstrip(".")
+    return f"ClickHouse rejects the row: {reported}."

@@ -199,7 +199,7 @@ Slot = tuple[Reader, Callable[[Any], None]]
 
 @dataclass
 class TableRows:
-    """Changes of one table that were decoded and are not handed over yet."""
+    """Changes of one table that were decoded and are not returned yet."""
 
     map: TableMap
     columns: list[BinlogColumn]

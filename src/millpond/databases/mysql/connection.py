@@ -22,7 +22,7 @@ LOGIN = (1044, 1045, 1095, 1142, 1143, 1227, 1370, 1698)
 WRONG = (1049, 1054, 1064, 1102, 1109, 1146, 1149, 1305)
 AWAY = (0, 1040, 1053, 1077, 1078, 1079, 1080, 1129, 1152, 1153, 1158, 1159, 1160, 1161, 1205, 1213, 1290)
 TLS_ERROR = 2026
-# Numbers from here on are the client's: nobody has answered.
+# Numbers from here on are the client's: no server has answered.
 CLIENT_ERRORS = 2000
 # The number of the character set of bytes.
 BINARY = 63
@@ -144,18 +144,18 @@ def translated(address: Address, what: str = "") -> Iterator[None]:
 
 def failure(address: Address, number: int, text: str, what: str = "") -> SourceError:
     """One of ours for an error of the server or the driver."""
-    said = redact(text)[:300].rstrip(".")
+    reported = redact(text)[:300].rstrip(".")
     if number == TLS_ERROR or "certificate" in text or "SSL" in text:
-        message = f"The encrypted connection to {address.shown} cannot be made: {said}."
+        message = f"The encrypted connection to {address.shown} cannot be made: {reported}."
         return SourceError("MP508", message, hint="Correct the 'ssl.*' options.")
     if number in LOGIN:
         hint = "Correct 'username' and 'password', or grant the user what it needs."
-        return SourceError("MP507", f"The server at {address.shown} rejects the login: {said}.", hint=hint)
+        return SourceError("MP507", f"The server at {address.shown} rejects the login: {reported}.", hint=hint)
     if number in WRONG:
-        message = f"{what or address.shown} cannot be read: {said}."
+        message = f"{what or address.shown} cannot be read: {reported}."
         return SourceError("MP508", message, hint="Correct the name in the URI or in WITH.")
     if number in AWAY or (number >= CLIENT_ERRORS and number < CLIENT_ERRORS + 100):
         hint = f"Start it, or correct host and port: {address.host} {address.port}."
-        return SourceError("MP506", f"The server at {address.shown} cannot be reached: {said}.", hint=hint)
+        return SourceError("MP506", f"The server at {address.shown} cannot be reached: {reported}.", hint=hint)
     hint = "Correct the query, or raise 'query.timeout' if it takes longer."
-    return SourceError("MP502", f"{what or address.shown} cannot be read: {said}.", hint=hint)
+    return SourceError("MP502", f"{what or address.shown} cannot be read: {reported}.", hint=hint)

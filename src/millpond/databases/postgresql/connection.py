@@ -78,7 +78,7 @@ def connection_values(values: Mapping[str, Any], base: Path) -> dict[str, Any]:
         "user": address.username,
         "password": address.password,
         "sslmode": values.get("ssl.mode"),
-        # libpq knows whole seconds, and takes one for two.
+        # libpq accepts whole seconds only, and treats one as two.
         "connect_timeout": max(round((values.get("connect.timeout") or 10_000_000) / 1e6), 2),
         "application_name": "millpond",
         "options": " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in settings.items()),
@@ -93,7 +93,7 @@ def connection_values(values: Mapping[str, Any], base: Path) -> dict[str, Any]:
 
 
 def connect(values: Mapping[str, Any], base: Path, **more: Any) -> psycopg.Connection[Any]:
-    """A connection whose statements are committed at once, unless `more` says otherwise."""
+    """A connection whose statements are committed at once, unless `more` sets that."""
     try:
         import adbc_driver_postgresql  # noqa: F401
         import psycopg
@@ -124,8 +124,8 @@ def translated(address: Address, what: str = "") -> Iterator[None]:
 
 
 def failure(address: Address, state: str | None, text: str, what: str = "") -> SourceError:
-    """One of ours for what the server or libpq says."""
-    said = _said(text)
+    """The coded error for a message of the server or of libpq."""
+    reported = _reported(text)
     code = _code(state, text)
     shown = what or address.shown
     hints = {
@@ -135,17 +135,17 @@ def failure(address: Address, state: str | None, text: str, what: str = "") -> S
         "MP502": "Correct the query, or raise 'query.timeout' if it takes longer.",
     }
     messages = {
-        "MP506": f"PostgreSQL at {address.shown} cannot be reached: {said}",
-        "MP507": f"PostgreSQL at {address.shown} rejects the login: {said}",
-        "MP508": f"PostgreSQL cannot read {shown}: {said}",
-        "MP502": f"PostgreSQL cannot read {shown}: {said}",
+        "MP506": f"PostgreSQL at {address.shown} cannot be reached: {reported}",
+        "MP507": f"PostgreSQL at {address.shown} rejects the login: {reported}",
+        "MP508": f"PostgreSQL cannot read {shown}: {reported}",
+        "MP502": f"PostgreSQL cannot read {shown}: {reported}",
     }
     if code == TLS:
         code = "MP508"
         hints[code] = (
             "Correct the 'ssl.*' options: 'ssl.mode', and the files of 'ssl.root.cert', 'ssl.cert', 'ssl.key'."
         )
-        messages[code] = f"The encrypted connection to {address.shown} cannot be made: {said}"
+        messages[code] = f"The encrypted connection to {address.shown} cannot be made: {reported}"
     return SourceError(code, messages[code], hint=hints[code])
 
 
@@ -162,8 +162,8 @@ def _code(state: str | None, text: str) -> str:
     return TLS if any(word in text for word in TLS_WORDS) and not is_away else "MP506"
 
 
-def _said(text: str) -> str:
-    """What the server said, in one sentence and without secrets."""
+def _reported(text: str) -> str:
+    """What the server reported, in one sentence and without secrets."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     found = next((line for line in reversed(lines) if "FATAL:" in line or "ERROR:" in line), lines[0] if lines else "")
     found = found.rpartition("FATAL:")[2].rpartition("ERROR:")[2].strip()

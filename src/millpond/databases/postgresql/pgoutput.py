@@ -88,7 +88,7 @@ def _tuple(message: memoryview, at: int) -> tuple[list[Value], int]:
 
 @dataclass
 class RelationRows:
-    """Changes of one table that were decoded and are not handed over yet."""
+    """Changes of one table that were decoded and are not returned yet."""
 
     relation: Relation
     types: dict[str, PgType]
@@ -210,5 +210,5 @@ def columns_of(types: dict[str, PgType], key: Sequence[str]) -> Schema:
     return Schema.of([Column(name, type_.arrow) for name, type_ in types.items()], key)
 
 
-# The types of a relation; asks the server for types that are not known yet.
+# The types of a relation; types that are not known yet are read from the server.
 Typed = Callable[[Relation], dict[str, PgType]]

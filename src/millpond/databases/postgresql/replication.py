@@ -89,12 +89,12 @@ class ReplicationConnection:
         except psycopg.OperationalError as error:
             raise failure(self.address, "08006", str(error)) from error
 
-    def feedback(self, flushed: int, *, asks: bool) -> None:
-        """Everything up to a position is on our disk; `asks`: the server shall report where its log is."""
+    def feedback(self, flushed: int, *, reply: bool) -> None:
+        """Everything up to a position is on our disk; `reply`: the server shall report where its log is."""
         import psycopg
 
         now_us = int((time.time() - EPOCH_S) * 1e6)
-        message = _FEEDBACK.pack(b"r", flushed, flushed, flushed, now_us, asks)
+        message = _FEEDBACK.pack(b"r", flushed, flushed, flushed, now_us, reply)
         try:
             self._connection.put_copy_data(message)
             self._connection.flush()
@@ -135,18 +135,18 @@ class SlotStream:
             (self.sent,) = struct.unpack_from(">Q", message, 1)
             self.end = max(self.end, self.sent)
             if message[17]:
-                self._connection.feedback(self.flushed, asks=False)
+                self._connection.feedback(self.flushed, reply=False)
         return None
 
     def _ask(self) -> None:
         now = time.monotonic()
         if now - self._asked >= ASKED_S:
             self._asked = now
-            self._connection.feedback(self.flushed, asks=True)
+            self._connection.feedback(self.flushed, reply=True)
 
     def acknowledge(self, position: int) -> None:
         self.flushed = max(self.flushed, position)
-        self._connection.feedback(self.flushed, asks=False)
+        self._connection.feedback(self.flushed, reply=False)
 
     def close(self) -> None:
         self._connection.close()

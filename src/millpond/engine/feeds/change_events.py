@@ -30,7 +30,7 @@ class ChangeEvents:
     """The events of one stream. `columns` are those of the table, `schema` those of the rows of its feed."""
 
     def __init__(self, spec: SourceSpec, connector: str) -> None:
-        assert spec.columns is not None, "nobody reads a source whose columns are not known"
+        assert spec.columns is not None, "a source is read only when its columns are known"
         self._spec, self._connector = spec, connector
         self._is_enveloped = is_enveloped(spec.values)
         self.columns: Schema = table_columns(spec.columns, spec.values)

@@ -57,7 +57,7 @@ class FeedReader:
         positions = positions_of(entries)
         self._position: Position | None = positions[-1] if positions else None
         self._next: int = max((entry.get(NEXT, 0) for entry in entries), default=0)
-        self._caught_up = self._was_handed = False
+        self._caught_up = self._was_given = False
         self._delays: Iterator[float] | None = None
         self._retry_at = 0.0
         self._status = SourceStatus()
@@ -95,8 +95,8 @@ class FeedReader:
                 return False
             self._caught_up, self._delays = True, None
             self._status = replace(self._status, state="ready", health="healthy", detail="")
-            handed, self._was_handed = self._was_handed, False
-            return self._feed.batches > before or handed
+            given, self._was_given = self._was_given, False
+            return self._feed.batches > before or given
 
     def _poll(self, final: bool) -> None:
         if self._feed.waiting() >= self.feeder.files_max:
@@ -119,7 +119,7 @@ class FeedReader:
             for part in parts:
                 batching.add(part)
             batching.finish()
-            self._was_handed = True
+            self._was_given = True
 
     def _publish(self, position: Position, written: Written) -> None:
         entry: Entry = {NEXT: written.next} if position is None else {POSITION: position, NEXT: written.next}
@@ -214,11 +214,11 @@ class FeedReader:
         first = self._feed.first(fed_schema(self.feeder), self._spec.values.get("sample.rows") or 1000)
         return self.feeder.found(first)
 
-    def know(self, spec: SourceSpec) -> None:
+    def redefine(self, spec: SourceSpec) -> None:
         """Called when its columns were discovered, or its options changed, after it was opened."""
         with self._lock:
             self._spec = spec
-            self.feeder.know(spec)
+            self.feeder.redefine(spec)
 
 
 def _feeder(spec: SourceSpec, plugin: SourcePlugin, owner: str) -> Feeder:

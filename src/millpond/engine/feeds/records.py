@@ -40,7 +40,7 @@ class Shape:
 
     @classmethod
     def of(cls, spec: SourceSpec, hidden: Iterable[Column]) -> Shape:
-        assert spec.columns is not None, "nobody reads a source whose columns are not known"
+        assert spec.columns is not None, "a source is read only when its columns are known"
         marks = (Column(BAD, pa.string()), Column(RAW, pa.binary()))
         return cls((*spec.columns, *hidden, *(Column(name, pa.int64()) for name in ORDERED), *marks), spec.shown)
 

@@ -213,8 +213,8 @@ def install_archive(java: Path | None, jars: Path, environment: Mapping[str, str
         done = subprocess.run(words, env=around, capture_output=True, text=True, check=False, timeout=TRAINING_S)
     found = archive.wait() if done.returncode == 0 else None
     if found is None:
-        said = (done.stderr.strip().splitlines() or ["Java has left none"])[-1]
-        raise SetupError("MP904", f"The archive of Java's classes was not made: {said}", hint="Run: millpond doctor")
+        failure = (done.stderr.strip().splitlines() or ["Java has left none"])[-1]
+        raise SetupError("MP904", f"The archive of Java's classes was not made: {failure}", hint="Run: millpond doctor")
     return found
 
 

@@ -111,7 +111,9 @@ def install_connector(name: str, environment: Mapping[str, str]) -> list[Path]:
         done = subprocess.run([maven, *arguments], capture_output=True, text=True, timeout=MAVEN_S, check=False)
     jars = connector_jars(name, environment)
     if done.returncode or not jars:
-        said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line] or ["it printed no error"]
+        errors = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line] or [
+            "it printed no error"
+        ]
         hint = f"See that Maven reaches its repository: mvn {' '.join(arguments[2:])}"
-        raise SetupError("MP903", f"Maven did not download the jars: {redact(said[0])[:300]}", hint=hint)
+        raise SetupError("MP903", f"Maven did not download the jars: {redact(errors[0])[:300]}", hint=hint)
     return jars

@@ -33,7 +33,7 @@ ROOT = "file:///"
 
 
 class SparkNotStarted(BaseException):
-    """Spark is needed where nobody may wait for it. Not an Exception, because no row and no statement is to blame."""
+    """Spark is needed where nothing may wait for its start. Not an Exception: no row and no statement is the cause."""
 
 
 def use_own_local_files(session: SparkSession) -> None:

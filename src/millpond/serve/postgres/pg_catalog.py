@@ -46,7 +46,7 @@ _CATALOG_NAME = re.compile(
 
 
 def mentions_catalog(sql: str) -> bool:
-    """Whether a statement asks for something of PostgreSQL's own, and not for the tables of the app."""
+    """Whether a statement reads something of PostgreSQL's own, and not for the tables of the app."""
     return _CATALOG_NAME.search(sql) is not None
 
 
@@ -75,7 +75,7 @@ class Catalog:
 
     def answer(self, sql: str) -> pa.Table:
         """The rows of a query over the catalogs. One that uses more of PostgreSQL than there is here has no rows: it
-        asks for things that an app does not have."""
+        reads things that an app does not have."""
         tree = sqlglot.parse_one(sql, dialect="postgres")
         selects = tree.selects if isinstance(tree, exp.Query) else []
         kinds = [LIST if is_list(e) else "boolean" if _is_boolean(e) else "" for e in selects]

@@ -1,4 +1,4 @@
-"""Errors as PostgreSQL's clients know them: SQLSTATE, message, hint and position."""
+"""Errors as PostgreSQL's clients expect them: SQLSTATE, message, hint and position."""
 
 from __future__ import annotations
 

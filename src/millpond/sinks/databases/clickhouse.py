@@ -170,6 +170,6 @@ PLUGIN = SinkPlugin(
     guarantee="at least once",
     open=open_sink,
     validate=validate,
-    said_by=said_by_sink,
+    set_by=said_by_sink,
     located=lambda uri, given, named: located_sink(SCHEME, uri, given, named, PARAMETERS),
 )

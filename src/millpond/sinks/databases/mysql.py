@@ -247,6 +247,6 @@ PLUGIN = SinkPlugin(
     guarantee="exactly once",
     open=open_sink,
     validate=validate,
-    said_by=said_by_sink,
+    set_by=said_by_sink,
     located=lambda uri, given, named: located_sink(SCHEME, uri, given, named),
 )

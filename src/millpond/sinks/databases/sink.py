@@ -212,11 +212,11 @@ def written_by_halves(
         write(rows)
         return int(rows.num_rows)
     except Exception as error:
-        said = rejection(error)
-        if said is None:
+        reported = rejection(error)
+        if reported is None:
             raise
         if rows.num_rows == 1:
-            rejected.append((rows, said))
+            rejected.append((rows, reported))
             return 0
     middle = rows.num_rows // 2
     parts = (rows.slice(0, middle), rows.slice(middle))

@@ -206,7 +206,7 @@ def _existing(connection: Any, table: Any, names: list[str], rows: list[dict[str
 
 
 def _rejection(error: Exception) -> str | None:
-    """What the database says of a row that it rejects."""
+    """The message of the database for a row that it rejects."""
     import sqlalchemy as sa
 
     if isinstance(error, sa.exc.IntegrityError | sa.exc.DataError):
@@ -241,6 +241,6 @@ PLUGIN = SinkPlugin(
     guarantee="at least once",
     open=open_sink,
     validate=validate,
-    said_by=lambda uri: tuple(name.lower() for name, _ in uri.params),
+    set_by=lambda uri: tuple(name.lower() for name, _ in uri.params),
     located=located,
 )

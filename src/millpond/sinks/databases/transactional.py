@@ -47,7 +47,7 @@ class TransactionalTarget(Target):
         raise NotImplementedError
 
     def rejection(self, error: Exception) -> str | None:
-        """What the server says of a row that it rejects; None for another error."""
+        """The message of the server for a row that it rejects; None for another error."""
         raise NotImplementedError
 
     @contextmanager
@@ -89,8 +89,8 @@ class TransactionalTarget(Target):
             with self.transaction():
                 write(rows)
 
-        return written_by_halves(rows, part, self._said, rejected)
+        return written_by_halves(rows, part, self._reported, rejected)
 
-    def _said(self, error: Exception) -> str | None:
-        said = self.rejection(error)
-        return None if said is None else f"{self.product} rejects the row: {said}"
+    def _reported(self, error: Exception) -> str | None:
+        reported = self.rejection(error)
+        return None if reported is None else f"{self.product} rejects the row: {reported}"

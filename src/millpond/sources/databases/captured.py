@@ -14,7 +14,7 @@ from millpond.contracts.source import BAD, RAW
 from millpond.errors import Problem, Severity
 from millpond.schema import Schema
 
-# Decoded rows that are handed over together; the first that is reached counts.
+# Decoded rows that are returned together; the first that is reached counts.
 ROWS_MAX, BYTES_MAX = 20_000, 16 << 20
 # How long transactions that follow each other without a gap are put together.
 GATHERED_S = 0.2
@@ -31,14 +31,14 @@ class SnapshotForm(RowForm):
 
 
 class BatchedFollowing(Following):
-    """Changes that a server sends one by one, handed over in batches. Transactions are handed over together where they
-    come fast; what belongs to an open one is handed over when it is much."""
+    """Changes that a server sends one by one, returned in batches. Transactions are returned together where they
+    come fast; what belongs to an open one is returned when it is much."""
 
     def __init__(self, position: Position) -> None:
         self._events: deque[Event] = deque()
         self._rows = self._bytes = 0
         self._in_transaction = False
-        # Behind the last whole transaction that was decoded and not handed over, and what was handed over last.
+        # Behind the last whole transaction that was decoded and not returned, and what was returned last.
         self._reached: Position | None = None
         self._given: Position = position
 
@@ -51,14 +51,14 @@ class BatchedFollowing(Following):
         raise NotImplementedError
 
     def quiet(self) -> Position | None:
-        """Where the log of the server is, if it is further than what was handed over and nothing is on its way."""
+        """Where the log of the server is, if it is further than what was returned and nothing is on its way."""
         return None
 
     def next(self, wait_s: float) -> Event | None:
         began = time.monotonic()
         while not self._events:
             waiting = self._rows or self._reached is not None
-            # Whole transactions are handed over at once when nothing follows; the rest of one is on its way.
+            # Whole transactions are returned at once when nothing follows; the rest of one is on its way.
             is_whole = waiting and not self._in_transaction
             passed_s = time.monotonic() - began
             if is_whole and passed_s >= GATHERED_S:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.contracts.source import Mode, Patience, Predicate, SourcePlugin, SourceSpec
-from millpond.databases.address import Address, completed, said_by, unknown_table
+from millpond.databases.address import Address, completed, set_by, unknown_table
 from millpond.databases.clickhouse.clickhouse_errors import code_of, translated
 from millpond.databases.clickhouse.connection import (
     COMMON_UNTIL,
@@ -186,7 +186,7 @@ PLUGIN = SourcePlugin(
     pace=(*PACE, "compression"),
     patience=Patience.with_a_server,
     validate=validate_any,
-    said_by=said_by,
+    set_by=set_by,
     located=lambda uri, given, named: completed(SCHEME, uri, given, named),
     sent=lambda spec: sent_by(spec, DIALECT),
     unseen=unseen,

@@ -24,7 +24,7 @@ class DatabaseKeys(KeyReader):
     """A table, view or query of a database; connections stay open between two queries."""
 
     def __init__(self, spec: SourceSpec, open_server: OpenServer) -> None:
-        assert spec.columns is not None, "nobody looks up rows whose columns are not known"
+        assert spec.columns is not None, "rows are looked up only when the columns are known"
         self._spec, self._open = spec, open_server
         self._columns: Schema = spec.columns
         self._pool = Pool(spec.values)

@@ -58,7 +58,7 @@ def unseen(spec: SourceSpec) -> str | None:
 
 
 def notes(spec: SourceSpec) -> tuple[str, ...]:
-    """What a user should know of what is not seen."""
+    """What changes are not captured, as a sentence for the user."""
     column, interval_us = spec.values.get("incremental.column"), spec.values.get("poll.interval")
     if spec.values.get("load") == "lookup":
         return (_freshness(spec),)
@@ -74,7 +74,7 @@ def notes(spec: SourceSpec) -> tuple[str, ...]:
 def _freshness(spec: SourceSpec) -> str:
     """How old looked-up rows may be."""
     if not spec.values.get("cache.max_size"):
-        return "rows are as new as the database when a batch asks for them"
+        return "rows are as new as the database when a batch looks them up"
     ttl_s, absent_s = (spec.values[name] / 1e6 for name in ("cache.ttl", "cache.negative.ttl"))
     return f"rows are as new as the cache allows: up to {ttl_s:g} s old, missing ones up to {absent_s:g} s"
 

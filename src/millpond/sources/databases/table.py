@@ -137,7 +137,7 @@ class DatabaseTable(TableReader):
         self._pool.close()
 
     def _since(self, selection: Selection, column: str, value: Any) -> Statement:
-        """What asks for the rows at or above a value."""
+        """The query of the rows at or above a value."""
         text = self._spec.values.get("poll.query")
         if text is None:
             return selection.where(f"{selection.dialect.name(column)} >= {MARK}", value).statement()

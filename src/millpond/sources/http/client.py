@@ -242,8 +242,8 @@ class Client:
                 found += part
                 if len(found) >= SHOWN_BYTES:
                     break
-        said = f": {self.beginning(found)}" if found.strip() else ""
-        message = f"'{self._shown(url)}' answered {status} {response.reason or ''}".rstrip() + said
+        reported = f": {self.beginning(found)}" if found.strip() else ""
+        message = f"'{self._shown(url)}' answered {status} {response.reason or ''}".rstrip() + reported
         if status >= 500 or status in PASSING:
             return self._error(UNREACHABLE, message, "The request is repeated later.")
         if status in (401, 403):

@@ -15,7 +15,7 @@ Decode = Callable[[Iterable[bytes]], Iterator[bytes]]
 
 
 class CannotDecode(ValueError):
-    """The bytes are not what their Content-Encoding says, or are cut off."""
+    """The bytes do not have their Content-Encoding, or are cut off."""
 
 
 def decoder(encoding: str) -> Decode:

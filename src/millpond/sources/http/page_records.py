@@ -17,7 +17,7 @@ from millpond.sources.records.text_reader import Piece, Tail
 
 def contents_of(spec: SourceSpec, pages: Sequence[Page]) -> TextContents:
     """How the records of these pages are read."""
-    assert spec.columns is not None, "nobody reads a source whose columns are not known"
+    assert spec.columns is not None, "a source is read only when its columns are known"
     return TextContents(pages[0].form, spec.columns, declared=spec.declared)
 
 

@@ -162,8 +162,8 @@ class Pages:
     def _to_utf8(self, answer: Answer, path: Path) -> None:
         """Text of another encoding is stored as UTF-8; MP502 where it is not text in it."""
         parameters = (kind.partition("=") for kind in answer.header("Content-Type").split(";")[1:])
-        said = [v.strip().strip('"') for n, _, v in parameters if n.strip().lower() == "charset"]
-        encoding = self._spec.values["encoding"] or (said[0] if said else "utf-8")
+        reported = [v.strip().strip('"') for n, _, v in parameters if n.strip().lower() == "charset"]
+        encoding = self._spec.values["encoding"] or (reported[0] if reported else "utf-8")
         try:
             if codecs.lookup(encoding).name in ("utf-8", "ascii"):
                 return

@@ -26,7 +26,7 @@ from millpond.contracts.source import (
     SourceSpec,
 )
 from millpond.errors import MillpondError
-from millpond.kafka.address import address_of, said_by
+from millpond.kafka.address import address_of, set_by
 from millpond.kafka.avro import KEY, VALUE, wrong_schema
 from millpond.kafka.kafka_errors import failure as kafka_failure
 from millpond.kafka.kafka_errors import sort_of
@@ -184,7 +184,7 @@ PLUGIN = SourcePlugin(
     patience=patience,
     failure=failure,
     validate=validate,
-    said_by=said_by,
+    set_by=set_by,
     native_past=native_past,
     key_may_be_column=lambda values: not values["key"] and values["key.format"] == "raw",
 )

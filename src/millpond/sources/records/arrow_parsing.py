@@ -160,7 +160,7 @@ def _parse_csv(values: pa.Array, columns: Schema, names: Sequence[str], form: Fi
 
 
 def _not_cancelled(read: Callable[[], pa.Table]) -> pa.Table:
-    """What is read; again after a signal, for which Arrow gives up in the main thread, although the signal's handler,
+    """What is read; again after a signal, which interrupts Arrow in the main thread, although the signal's handler,
     which Arrow calls, decides what it means."""
     while True:
         try:

@@ -34,7 +34,7 @@ class SentRecords(Feeder):
         # Without columns it stores records, which are read when the columns are known.
         self._spec, self._columns = spec, spec.columns or Schema(())
 
-    def know(self, spec: SourceSpec) -> None:
+    def redefine(self, spec: SourceSpec) -> None:
         self._spec, self._columns = spec, spec.columns or self._columns
 
     def records(self, rows: DataFrame, *, raw: bool) -> DataFrame:

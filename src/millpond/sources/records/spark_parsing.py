@@ -39,7 +39,7 @@ def may_be_inexact(value: SparkColumn, type_: pa.DataType | None, text: SparkCol
 
 
 def has_texts(type_: Any) -> bool:
-    """Whether a nested type wants texts somewhere inside."""
+    """Whether a nested type contains texts."""
     if pa.types.is_struct(type_):
         return any(pa.types.is_string(field.type) or has_texts(field.type) for field in type_)
     if pa.types.is_map(type_):
@@ -249,7 +249,7 @@ def _with_text_leaves(type_: pa.DataType) -> pa.DataType:
         return pa.map_(pa.string(), _with_text_leaves(type_.item_type))
     if pa.types.is_list(type_):
         return pa.list_(_with_text_leaves(type_.value_type))
-    # Bytes are in base64, which a cast from text would not know.
+    # Bytes are in base64, which a cast from text does not decode.
     return type_ if pa.types.is_binary(type_) else pa.string()
 
 

@@ -107,6 +107,6 @@ PLUGIN = SourcePlugin(
         "sample.rows",
         "max.rows.per.batch",
     ),
-    is_handed=True,
+    receives_records=True,
     hook=hook,
 )

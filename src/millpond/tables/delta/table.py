@@ -125,7 +125,7 @@ class DeltaTable:
         return True
 
     def _lock_out(self) -> None:
-        """Keep other processes out as long as this one runs. On object storage there are no locks: whoever came last
+        """Keep other processes out as long as this one runs. On object storage there are no locks: the last process
         owns the table, and the other is rejected when it merges."""
         if not self._files.is_local:
             return

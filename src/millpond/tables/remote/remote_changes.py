@@ -17,7 +17,7 @@ from millpond.tables.remote.version_reader import RemoteReader, RemoteVersion
 
 class RemoteHistory:
     """Changes as rows with all stored columns, oldest first. A change is added before the server makes it visible, so
-    whoever reads it from the server finds it here. What the oldest version in use needs is kept, however much."""
+    a reader of the server finds it here. What the oldest version in use needs is kept, however much."""
 
     def __init__(self, schema: Schema, stored: Schema) -> None:
         self._schema, self._stored = schema, stored

@@ -1,7 +1,7 @@
 """The read-through cache in front of a table on a server: its rows by key, as they are in the newest version.
 
 Every read by key goes through it, those of a change too: each one saves a question to the server. A commit replaces the
-cached rows that it changes. What a reader of an older version asks for is not cached."""
+cached rows that it changes. What a reader of an older version reads is not cached."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RemoteCache(ReadThrough):
         self._current: RemoteVersion | None = None
 
     def locate(self, state: State, keys: Keys) -> Ids:
-        """A reader asks the cache itself."""
+        """A reader uses the cache directly."""
         return state.locate(keys)
 
     def table(self, state: State, ids: Ids) -> pa.Table:

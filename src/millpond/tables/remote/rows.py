@@ -1,8 +1,8 @@
 """The rows of a table on a server, for the store: how a draft becomes a change by key, and what is left to do there.
 
 A change is applied in a transaction of the server, becomes final by the store's log record, and is then committed on
-the server together with its mark. If the connection is lost in between, the change is pending: whoever needs the table
-next applies it first, if the mark shows that it is missing. Recovery does the same with the changes in the log."""
+the server together with its mark. If the connection is lost in between, the change is pending: the next use of a table
+applies it first, if the mark shows that it is missing. Recovery does the same with the changes in the log."""
 
 from __future__ import annotations
 

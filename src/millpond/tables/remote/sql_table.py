@@ -25,7 +25,9 @@ from millpond.uris import parse_uri
 COMMITS = "millpond_commits"
 # Of a table that others write too; what reads it again is in the app.
 SHARED = (
-    Option("shared", BOOLEAN, "false", "Whether others write to the table too: then every read asks the server."),
+    Option(
+        "shared", BOOLEAN, "false", "Whether others write to the table too: then every read is a query of the server."
+    ),
     Option(
         "poll.interval", INTERVAL, "30s", "How often views over a shared table are refreshed; never: at each start."
     ),
@@ -173,7 +175,7 @@ class SqlTable:
 
     def notes(self, server: str) -> tuple[str, ...]:
         """For `explain`: where the rows are, who evaluates conditions, and what others see."""
-        others = "; others write to it too, and every read asks the server" if self.is_shared else ""
+        others = "; others write to it too, and every read is a query of the server" if self.is_shared else ""
         return (
             f"rows in table {self._name} of {self.address.shown}; each commit is one transaction there{others}",
             f"keys, and whole numbers and texts in conditions, are compared by {server}; the rest is evaluated here",

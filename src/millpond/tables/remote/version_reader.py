@@ -55,7 +55,7 @@ class RemoteReader:
 
     def __init__(self, table: RemoteRows | LookupRows, version: RemoteVersion, replicas: Reads | None = None) -> None:
         self._table = table
-        # Whoever may see rows that are a little older.
+        # A reader that may see rows that are a little older.
         self._replicas = replicas
         # Referred to as long as the reader exists, so that what it needs to undo is kept.
         self._version = version

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from millpond.contracts.source import Mode, Patience, SourcePlugin, SourceSpec
-from millpond.databases.address import completed, said_by
+from millpond.databases.address import completed, set_by
 from millpond.databases.mysql.connection import SCHEME
 from millpond.databases.options import CAPTURE, CONNECTION, LOOKUP, PACE, PARAMETERS, READING, WORD, captured
 from millpond.errors import OptionError
@@ -37,7 +37,7 @@ START = re.compile(r"initial|latest|[^:,]+\.\d+:\d+|\d+-\d+-\d+(,\d+-\d+-\d+)*|[
 
 
 def located(uri: Uri, given: Mapping[str, Any], named: Mapping[str, str]) -> dict[str, Any]:
-    """The values with what the URI says. A file and a position of the log are where capture starts."""
+    """The values with those of the URI. A file and a position of the log are where capture starts."""
     values = completed(SCHEME, uri, given, named)
     file = values.get("binlog.file")
     if file is None:
@@ -76,7 +76,7 @@ PLUGIN = SourcePlugin(
     validate=validate,
     capture_group=capture_group,
     open_changes=MysqlChanges,
-    said_by=said_by,
+    set_by=set_by,
     located=located,
     sent=lambda spec: sent_by(spec, DIALECT),
     unseen=unseen,

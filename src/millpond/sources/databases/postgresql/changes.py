@@ -143,8 +143,8 @@ class PostgresChanges(ChangeSource):
     def _refused(self, state: str | None, error: SourceError) -> SourceError:
         message = error.problems[0].message
         if state == IN_USE:
-            said = f"The replication slot '{self._slots.slot}' is used by another process."
-            return not_possible(said, "Stop the other app, or give each its own 'slot.name'.")
+            reported = f"The replication slot '{self._slots.slot}' is used by another process."
+            return not_possible(reported, "Stop the other app, or give each its own 'slot.name'.")
         if state in ("42704", "55000", "58P01"):
             return SourceError(POSITION_GONE, f"The changes of {self._address.shown} are gone: {message}")
         return error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millpond.contracts.source import Mode, Patience, SourcePlugin, SourceSpec
-from millpond.databases.address import completed, said_by
+from millpond.databases.address import completed, set_by
 from millpond.databases.options import CAPTURE, CONNECTION, LOOKUP, PACE, PARAMETERS, READING, captured
 from millpond.databases.postgresql.connection import SCHEME
 from millpond.options import TEXT
@@ -53,7 +53,7 @@ PLUGIN = SourcePlugin(
     capture_group=capture_group,
     open_changes=PostgresChanges,
     left_behind=left_behind,
-    said_by=said_by,
+    set_by=set_by,
     located=lambda uri, given, named: completed(SCHEME, uri, given, named),
     sent=lambda spec: sent_by(spec, DIALECT),
     unseen=unseen,
