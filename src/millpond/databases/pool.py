@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 Opened = TypeVar("Opened")
-# How many connections may be open where no option says.
+# How many connections may be open without an option.
 CONNECTIONS = 4
 
 
