@@ -53,6 +53,26 @@ VIEWS = {
         "for the affected keys (note, tier)",
     ),
     "large": ("SELECT tier, total FROM by_tier WHERE total > 10", "for the affected keys (tier)"),
+    "largest": (
+        "SELECT id, user_id, amount FROM orders"
+        " QUALIFY ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY amount DESC, id) = 1",
+        "for the affected keys (user_id)",
+    ),
+    "largest_of_tiers": (
+        "SELECT o.id, u.tier FROM orders o LEFT JOIN users u ON u.user_id = o.user_id WHERE o.amount > 1"
+        " QUALIFY RANK() OVER (PARTITION BY u.tier ORDER BY o.amount DESC) <= 2",
+        "in full",
+    ),
+    "shares": (
+        "SELECT o.id, u.tier, o.symbol, SUM(o.amount) OVER (PARTITION BY u.tier) AS total, COUNT(*) OVER w AS n"
+        " FROM orders o JOIN users u ON u.user_id = o.user_id WINDOW w AS (PARTITION BY u.tier, o.symbol)",
+        "for the affected keys (tier)",
+    ),
+    "best": (
+        "SELECT user_id, symbol, SUM(amount) AS total FROM orders WHERE amount IS NOT NULL GROUP BY user_id, symbol"
+        " HAVING COUNT(*) > 1 QUALIFY RANK() OVER (PARTITION BY symbol ORDER BY SUM(amount) DESC) <= 1",
+        "for the affected groups (symbol)",
+    ),
     "all_of_it": ("SELECT COUNT(*) AS n, SUM(amount) AS total FROM orders", "in full"),
 }
 # What Spark must answer: a subquery, SEMI and ANTI joins, an aggregate that Arrow does not know.
@@ -73,6 +93,13 @@ ON_SPARK = {
 }
 # How SQLite writes what it has no words for.
 IN_SQLITE = {
+    "largest": "SELECT id, user_id, amount FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY amount"
+    " DESC, id) AS n FROM orders) WHERE n = 1",
+    "largest_of_tiers": "SELECT id, tier FROM (SELECT o.id, u.tier, RANK() OVER (PARTITION BY u.tier ORDER BY o.amount"
+    " DESC) AS n FROM orders o LEFT JOIN users u ON u.user_id = o.user_id WHERE o.amount > 1) WHERE n <= 2",
+    "best": "SELECT user_id, symbol, total FROM (SELECT user_id, symbol, SUM(amount) AS total, RANK() OVER (PARTITION"
+    " BY symbol ORDER BY SUM(amount) DESC) AS n FROM orders WHERE amount IS NOT NULL GROUP BY user_id, symbol"
+    " HAVING COUNT(*) > 1) WHERE n <= 1",
     "large": f"SELECT tier, total FROM ({VIEWS['by_tier'][0]}) WHERE total > 10",
     "idle": "SELECT user_id, tier FROM users u WHERE NOT EXISTS (SELECT 1 FROM orders o WHERE o.user_id = u.user_id)",
     "any_large": "SELECT u.tier, MAX(o.amount > 5) AS some FROM orders o JOIN users u ON u.user_id = o.user_id"

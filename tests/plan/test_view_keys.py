@@ -37,6 +37,10 @@ CREATE TABLE free (uid STRING, n INT);
         ("SELECT t.id, u.name FROM t FULL JOIN u ON t.uid = u.uid", ()),
         ("SELECT DISTINCT t.id, u.name FROM t JOIN u ON t.uid = u.uid", ()),
         ("SELECT t.id, x FROM t LATERAL VIEW explode(array(1, 2)) e AS x", ()),
+        ("SELECT id, n FROM t QUALIFY ROW_NUMBER() OVER (PARTITION BY uid ORDER BY n) = 1", ("id",)),
+        ("SELECT id, x FROM t LATERAL VIEW explode(array(1, 2)) e AS x QUALIFY COUNT(*) OVER () > 1", ()),
+        ("SELECT t.id, u.uid FROM t LEFT JOIN u ON t.n > u.city QUALIFY COUNT(*) OVER () > 1", ()),
+        ("SELECT uid, SUM(n) AS s FROM t GROUP BY uid QUALIFY RANK() OVER (ORDER BY SUM(n)) = 1", ("uid",)),
         # Compared as numbers, '1' and '01' are equal.
         ("SELECT t.id, u.name FROM t JOIN u ON t.n = u.uid", ()),
     ],

@@ -22,6 +22,7 @@ from millpond.engine.row_sets import (
     unique_rows,
 )
 from millpond.errors import ConstraintError
+from millpond.plan.bound import rows_of
 from millpond.plan.model import TablePlan
 from millpond.plan.view_refresh import Bond, RefreshPlan, reach
 from millpond.tables.hashing import equal_rows
@@ -88,6 +89,7 @@ def _sources(query: exp.Query) -> list[exp.Table]:
     """The tables in FROM and JOIN of the query itself."""
     if not isinstance(query, exp.Select):
         return []
+    query = rows_of(query)
     found = [query.args["from_"].this] if query.args.get("from_") is not None else []
     found += [join.this for join in query.args.get("joins") or ()]
     return [node for node in found if isinstance(node, exp.Table)]

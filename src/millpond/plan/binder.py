@@ -9,7 +9,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.errors import Place
-from millpond.plan.bound import BoundQuery, BoundSelect, Joined, Output, Reference, Scope, Spot
+from millpond.plan.bound import QUALIFIED, BoundQuery, BoundSelect, Joined, Output, Reference, Scope, Spot
 from millpond.plan.catalog import Relation, RelationKind
 from millpond.plan.columns import Names, Relations, bind_expression, expand_value
 from millpond.plan.expression_types import type_of, with_type
@@ -243,7 +243,7 @@ class Binder:
 
 
 # Names that no user writes.
-QUALIFIED, QUALIFIES, ORDERED_BY = "_qualified", "_qualifies", "_ordered_by_"
+QUALIFIES, ORDERED_BY = "_qualifies", "_ordered_by_"
 
 
 def _filter_by_windows(select: exp.Select) -> None:

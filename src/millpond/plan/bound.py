@@ -128,6 +128,19 @@ class Reference:
     spot: Spot
 
 
+# The alias of the subquery that QUALIFY becomes a condition on; no user writes it.
+QUALIFIED = "_qualified"
+
+
+def rows_of(select: exp.Select) -> exp.Select:
+    """The SELECT with the relations: itself, or the subquery in it that QUALIFY became a condition on."""
+    from_ = select.args.get("from_")
+    inner = from_.this if from_ is not None else None
+    if isinstance(inner, exp.Subquery) and inner.alias == QUALIFIED and isinstance(inner.this, exp.Select):
+        return inner.this
+    return select
+
+
 @dataclass(frozen=True)
 class BoundSelect:
     """One SELECT of a statement. `streams` are the streams in its FROM: two of them are a stream-stream join. `inner`
@@ -145,6 +158,11 @@ class BoundSelect:
     @property
     def drivers(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(d for i in self.streams for d in i.drivers))
+
+    @property
+    def rows(self) -> exp.Select:
+        """The SELECT with the relations."""
+        return rows_of(self.node)
 
     def passed_on(self) -> tuple[Item, Watermark] | None:
         """The first stream whose watermark column is an output, and the watermark with the output's name."""

@@ -48,7 +48,7 @@ def _written_key(statement: CreateTable, outputs: tuple[Output, ...], context: C
 def _group_key(statement: CreateTable, bound: BoundQuery, top: BoundSelect, context: Context) -> tuple[str, ...]:
     """The outputs that are groups; over a stream each group must be an output."""
     assert bound.outputs is not None
-    group_by = top.node.args.get("group")
+    group_by = top.rows.args.get("group")
     if group_by is not None and group_by.find(exp.Rollup, exp.Cube, exp.GroupingSets):
         # The row of a subtotal has NULL like a NULL group, so the groups do not identify a row.
         if bound.drivers and statement.key:
@@ -113,7 +113,7 @@ def _kept_key(bound: BoundQuery) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _joined_inputs(bound: BoundQuery, top: BoundSelect) -> tuple[Input, ...]:
     """The tables of a FROM, each with a key; none if there are other relations."""
-    node = top.node
+    node = top.rows
     if bound.drivers or node.args.get("distinct") or node.args.get("laterals") or top.grouped:
         return ()
     if any(any(word in _words(join) for word in ("RIGHT", "FULL")) for join in node.args.get("joins") or ()):

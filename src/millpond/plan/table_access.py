@@ -305,7 +305,7 @@ def _asked(bound: BoundQuery) -> dict[str, AccessKind]:
 
 def _hinted(select: BoundSelect) -> Iterator[tuple[exp.Expr, str]]:
     """The names in LOOKUP and SNAPSHOT hints; Spark's own hints are ignored."""
-    hint = select.node.args.get("hint")
+    hint = select.rows.args.get("hint")
     for call in hint.expressions if hint is not None else ():
         if call.name.lower() in HINTS:
             yield from ((name, call.name.upper()) for name in call.expressions)
@@ -321,7 +321,7 @@ def wrong_hints(select: BoundSelect) -> Iterator[tuple[exp.Expr, str]]:
 
 def empty_hints(select: BoundSelect) -> Iterator[exp.Expr]:
     """Invalid hints: unknown ones, and LOOKUP and SNAPSHOT without a table."""
-    hint = select.node.args.get("hint")
+    hint = select.rows.args.get("hint")
     for call in hint.expressions if hint is not None else ():
         known = call.name.lower() in HINTS
         if (known and not call.expressions) or not (known or call.name.upper() in SPARK_HINTS):

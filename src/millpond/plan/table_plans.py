@@ -332,7 +332,7 @@ def _only_source(bound: BoundQuery, context: Context) -> TablePlan | None:
     if top is None or len(bound.selects) != 1 or len(bound.references) != 1 or top.grouped:
         return None
     clauses = ("joins", "distinct", "having", "qualify", "order", "limit", "offset", "windows", "with_", "sort")
-    if any(top.node.args.get(c) for c in clauses):
+    if top.rows is not top.node or any(top.node.args.get(c) for c in clauses):
         return None
     hidden = context.hidden.get(bound.references[0].relation.name.lower())
     if hidden is None or hidden.source is None or not _is_captured(hidden.source, context):

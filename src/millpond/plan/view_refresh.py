@@ -21,8 +21,6 @@ from millpond.sql.conditions import all_of
 WHOLE = {
     "limit": "LIMIT",
     "offset": "OFFSET",
-    "qualify": "QUALIFY",
-    "windows": "WINDOW",
     "with_": "WITH",
     "pivots": "PIVOT",
     "sample": "TABLESAMPLE",
@@ -125,6 +123,10 @@ def plan_refresh(bound: BoundQuery, key: tuple[str, ...]) -> RefreshPlan:
     inputs = tuple(inputs_of(top))
     bonds = tuple(bonds_of(top, inputs))
     part_columns = _part_columns(bound, top, inputs, key)
+    if not part_columns and any(windows_of(top)):
+        return RefreshPlan(
+            why="a window function depends on other rows, and PARTITION BY has no column that is selected"
+        )
     if not part_columns:
         what = "no group is a column" if top.grouped else "no column is selected unchanged"
         return RefreshPlan(why=f"{what} from a table that every row requires")
@@ -138,8 +140,8 @@ def plan_refresh(bound: BoundQuery, key: tuple[str, ...]) -> RefreshPlan:
 def _why_whole(bound: BoundQuery, top: BoundSelect | None) -> str:
     if top is None or bound.outputs is None:
         return "it is not a single SELECT"
-    node = top.node
-    clause = next((word for name, word in WHOLE.items() if node.args.get(name)), None)
+    node = top.rows
+    clause = next((word for name, word in WHOLE.items() if node.args.get(name) or top.node.args.get(name)), None)
     if clause is not None:
         return f"{clause} depends on all rows"
     if top.grouped and not top.groups:
@@ -147,8 +149,6 @@ def _why_whole(bound: BoundQuery, top: BoundSelect | None) -> str:
     group = node.args.get("group")
     if group is not None and group.find(exp.Cube, exp.Rollup, exp.GroupingSets):
         return "a row is in several groups"
-    if any(isinstance(n, exp.Window) for part in node.expressions for n in parts(part)):
-        return "OVER depends on other rows"
     if any(function_name(n) in CLOCK for n in node.find_all(exp.Func)):
         return "it uses the current time or a random function"
     if any(isinstance(i.node, exp.Table) and i.node.args.get("joins") for i in top.scope.items):
@@ -158,13 +158,33 @@ def _why_whole(bound: BoundQuery, top: BoundSelect | None) -> str:
     return f"{outer} JOIN keeps rows without a match" if outer else ""
 
 
+def windows_of(top: BoundSelect) -> Iterator[exp.Window]:
+    """The window functions of a SELECT, with those of its QUALIFY."""
+    for part in top.rows.expressions:
+        yield from (node for node in parts(part) if isinstance(node, exp.Window))
+
+
+def _partition(window: exp.Expr, select: exp.Select) -> set[tuple[str, str] | None]:
+    """The columns in PARTITION BY of a window, which may have a name."""
+    alias, own = window.args.get("alias"), window.args.get("partition_by")
+    named = {w.this.name.lower(): w for w in select.args.get("windows") or ()}
+    base = named.get(alias.name.lower()) if alias is not None and not own else None
+    if base is not None:
+        return _partition(base, select)
+    return {_column_of(key) for key in own or ()} - {None}
+
+
+def _column_of(expr: exp.Expr) -> tuple[str, str] | None:
+    return (expr.table.lower(), expr.name.lower()) if isinstance(expr, exp.Column) else None
+
+
 def _is_table(item: Item) -> bool:
     return isinstance(item.node, exp.Table) and item.relation is not None and not item.drivers
 
 
 def inputs_of(top: BoundSelect) -> Iterator[Input]:
     """The tables of a FROM."""
-    optional = {id(j.this) for j in top.node.args.get("joins") or () if _is_optional(j)}
+    optional = {id(j.this) for j in top.rows.args.get("joins") or () if _is_optional(j)}
     for item in top.scope.items:
         if _is_table(item) and item.relation is not None:
             yield Input(item.alias.lower(), item.relation.name, id(item.node) in optional)
@@ -178,9 +198,9 @@ def _is_optional(join: exp.Join) -> bool:
 def bonds_of(top: BoundSelect, inputs: tuple[Input, ...]) -> Iterator[Bond]:
     """The columns that are equal in joined rows."""
     known = {i.alias for i in inputs}
-    where = top.node.args.get("where")
+    where = top.rows.args.get("where")
     yield from (b for c in all_of(where.this if where is not None else None) if (b := _bond(c, known, None)))
-    for join in top.node.args.get("joins") or ():
+    for join in top.rows.args.get("joins") or ():
         optional = join.this.alias_or_name.lower() if _is_optional(join) else None
         for condition in all_of(join.args.get("on")):
             bond = _bond(condition, known, optional)
@@ -213,6 +233,9 @@ def _part_columns(
     always = {i.alias for i in inputs if not i.optional}
     items = {i.alias.lower(): i for i in top.scope.items}
     outputs = [o for o in bound.outputs or () if not top.grouped or any(o.expr == group for group in top.groups)]
+    # The rows of a window are in one part.
+    shared = [_partition(window, top.rows) for window in windows_of(top)]
+    outputs = [o for o in outputs if all(_column_of(o.expr) in columns for columns in shared)]
     found = tuple(
         PartColumn(o.name, o.expr.table.lower(), o.expr.name)
         for o in outputs

@@ -48,8 +48,8 @@ def _row_by_row(planned: Planned) -> list[exp.Expr]:
 
 
 def _in_clauses(subject: Subject, select: BoundSelect) -> Iterator[Problem]:
-    where = select.node.args.get("where")
-    joins = [j.args["on"] for j in select.node.args.get("joins") or () if j.args.get("on") is not None]
+    where = select.rows.args.get("where")
+    joins = [j.args["on"] for j in select.rows.args.get("joins") or () if j.args.get("on") is not None]
     clauses = [("WHERE", where.this)] if where is not None else []
     clauses += [("ON", on) for on in joins] + [("GROUP BY", g) for g in select.groups]
     for word, expr in clauses:

@@ -25,7 +25,7 @@ def check(subject: Subject) -> Iterator[Problem]:
 
 def _places(select: BoundSelect) -> list[exp.Expr]:
     places = [o.expr for o in select.outputs or ()]
-    if (having := select.node.args.get("having")) is not None:
+    if (having := select.rows.args.get("having")) is not None:
         places.append(having.this)
     if (order := select.node.args.get("order")) is not None:
         places += [o.this for o in order.expressions]

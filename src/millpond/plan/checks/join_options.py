@@ -24,7 +24,7 @@ POLICY_OF = {"default.": "default", "wait.": "wait"}
 
 def check(subject: Subject) -> Iterator[Problem]:
     for planned, select in subject.selects():
-        for join in select.node.args.get("joins") or ():
+        for join in select.rows.args.get("joins") or ():
             yield from _join(subject, select, join, planned)
             policy = policy_of(join)
             if policy is not None:
