@@ -177,3 +177,39 @@ def test_a_silent_key_is_forgotten(seed: int, tmp_path: Path) -> None:
     for cut in (7, ROWS):
         options = " WITH ('late.rows' = 'drop', 'retention' = '25s')"
         assert run(tmp_path / str(cut), rows, cut, calls, options)[0] == wanted, cut
+
+
+@pytest.mark.parametrize("retention", [None, 60])
+@pytest.mark.parametrize("seed", [FRESH])
+def test_an_event_that_is_late_in_one_of_several_windows_is_late_in_none_of_the_others(
+    seed: int, retention: int | None, tmp_path: Path
+) -> None:
+    draw = random.Random(seed)
+    rows = events(draw, late=True)
+    wanted: list[Row] = []
+    newest: dict[Any, datetime] = {}
+    seen: dict[Any, int] = {}
+    for row in rows:
+        ts, keys = row["ts"], [("a", row["k"]), ("b", row["id"] % 2), ("c", row["id"] % 3)]
+        until = max([ts, *(t for t in newest.values())])
+        expired = retention is not None and ts < until - timedelta(seconds=retention)
+        if expired or any(key in newest and ts < newest[key] for key in keys):
+            continue
+        for key in keys:
+            silent = retention is not None and key in newest and until - newest[key] > timedelta(seconds=retention)
+            seen[key] = 1 if silent else seen.get(key, 0) + 1
+            newest[key] = ts
+        wanted.append({"id": row["id"], **{name: seen[name, key] for name, key in keys}})
+    keep = f", 'retention' = '{retention}s'" if retention else ""
+    sql = f"""
+        CREATE STREAM s (id INT, k STRING, v INT, p DOUBLE, ts TIMESTAMP) FROM memory://s;
+        CREATE TABLE out AS SELECT id, COUNT(*) OVER (PARTITION BY k ORDER BY ts) AS a,
+          ROW_NUMBER() OVER (PARTITION BY id % 2 ORDER BY ts) AS b, COUNT(*) OVER (PARTITION BY id % 3 ORDER BY ts) AS c
+        FROM s WITH ('late.rows' = 'drop'{keep});
+    """
+    for cut in CUTS:
+        with mp.App(sql=sql, state=tmp_path / str(cut)) as app:
+            for start in range(0, len(rows), cut):
+                app.feed("memory://s").send(rows[start : start + cut])
+                app.drain("120s")
+            assert app.query("SELECT * FROM out ORDER BY id").rows() == wanted, cut

@@ -18,9 +18,8 @@ from millpond.engine.batch import Batch
 from millpond.engine.batch_run import BatchRun
 from millpond.engine.companions import free_numbers
 from millpond.engine.key_lookups import Lookups
-from millpond.engine.late_rows import LATE, NO_TIME
+from millpond.engine.over_late import FORGOTTEN, NEWEST_OF_ALL, not_passed, on_time, without_nulls
 from millpond.engine.over_running import BatchKeys, RunningState, running_columns
-from millpond.engine.rejected_rows import add_dead_letters
 from millpond.engine.row_sets import positions, rows_with
 from millpond.engine.waiting_events import ARRIVED, now_us
 from millpond.engine.watermark import as_scalar, at
@@ -35,10 +34,6 @@ from millpond.relational.window_functions import FRAMED, end_of
 from millpond.schema import TIMESTAMP, Column, Schema
 
 Mask = npt.NDArray[np.bool_]
-# Under this key and the name of the table of running values: the newest time of all keys, for 'retention'.
-NEWEST_OF_ALL = "over_newest:"
-# The prefix of a column that marks the rows of forgotten keys.
-FORGOTTEN = "__forgotten"
 
 
 def over_specs(plan: OverPlan, rows: Schema) -> Iterator[TableSpec]:
@@ -68,52 +63,17 @@ def with_windows(run: BatchRun, step: Step) -> BatchRun:
     rows = run.work.rows(query, run.batch.relation).combine_chunks()
     rows = rows.sort_by([(ORDER_MAJOR, "ascending"), (ORDER_MINOR, "ascending")])
     for window in plan.windows:
-        rows = _without_nulls(run, window, rows)
+        rows = without_nulls(run, window, rows)
     arrived = run.arrived
     if plan.waits:
-        rows = _not_passed(run, plan, rows)
+        rows = not_passed(run, plan, rows)
         rows, arrived = _released(run, plan, rows)
-    keys: dict[int, BatchKeys] = {}
+    rows, keys = on_time(run, plan, rows)
     for number, window in enumerate(plan.windows):
-        before, keys[number] = rows.num_rows, BatchKeys.of(run.work.table(window.running), window, rows)
-        rows = _on_time(run, plan, window, rows, keys[number], f"{FORGOTTEN}{number}")
-        keys = keys if rows.num_rows == before else {}
-    for number, window in enumerate(plan.windows):
-        own = keys.get(number) or BatchKeys.of(run.work.table(window.running), window, rows)
-        rows = _Rows.of(run, plan, window, rows, own, f"{FORGOTTEN}{number}").with_values()
+        rows = _Rows.of(run, plan, window, rows, keys[number], f"{FORGOTTEN}{number}").with_values()
     rows = rows.drop_columns([name for name in rows.column_names if name.startswith(FORGOTTEN)])
     batch = Batch.of(run.batch.id, rows, run.batch.bad)
     return replace(run, batch=batch, arrived=arrived, records=run.records or run.batch)
-
-
-def _without_nulls(run: BatchRun, window: OverWindow, rows: pa.Table) -> pa.Table:
-    """The rows without those that have no order, which become dead letters."""
-    if window.time is None or not rows[window.time].null_count:
-        return rows
-    null = pc.is_null(rows[window.time])
-    reason = f"column '{window.order}': the order of a window function is NULL"
-    _reject(run, rows.filter(null), NO_TIME, [reason] * int(pc.sum(null).as_py()))
-    return rows.filter(pc.invert(null))
-
-
-def _reject(run: BatchRun, rows: pa.Table, code: str, reasons: list[str]) -> None:
-    if rows.num_rows:
-        add_dead_letters(run, rows, [code] * rows.num_rows, reasons, rows.slice(0, 0))
-
-
-def _not_passed(run: BatchRun, plan: OverPlan, rows: pa.Table) -> pa.Table:
-    """The rows without those that the watermark had passed before they arrived."""
-    time, reached = plan.windows[0].time, run.watermark.before
-    if time is None or reached is None or rows[time].type != TIMESTAMP or plan.late == "update":
-        return rows
-    late = pc.less_equal(rows[time], as_scalar(reached))
-    if plan.late != "drop":
-        _reject(run, rows.filter(late), LATE, [_late_reason(plan.windows[0])] * int(pc.sum(late).as_py() or 0))
-    return rows.filter(pc.invert(late))
-
-
-def _late_reason(window: OverWindow) -> str:
-    return f"column '{window.order}': the event is earlier than one of its key that was seen before"
 
 
 def _released(run: BatchRun, plan: OverPlan, rows: pa.Table) -> tuple[pa.Table, dict[tuple[int, int], int]]:
@@ -133,95 +93,6 @@ def _released(run: BatchRun, plan: OverPlan, rows: pa.Table) -> tuple[pa.Table, 
     places = zip(*(ready[name].to_pylist() for name in ORDER), strict=True)
     batches = dict(zip(places, ready[ARRIVED].to_pylist(), strict=True))
     return ready.drop_columns([ARRIVED]), batches
-
-
-def _on_time(run: BatchRun, plan: OverPlan, window: OverWindow, rows: pa.Table, keys: BatchKeys, mark: str) -> pa.Table:
-    """The rows without late ones, unless 'late.rows' = 'update'. With 'retention', the column `mark` is true for rows
-    whose key had been forgotten."""
-    needed = window.time is not None and plan.late != "update"
-    if not needed and plan.retention_us is None:
-        return rows
-    late, forgotten = _late_and_forgotten(run, plan, window, rows, keys)
-    if plan.retention_us is not None:
-        rows = rows.append_column(mark, pa.array(forgotten))
-    if plan.late == "update" or not late.any():
-        return rows
-    if plan.late != "drop":
-        gone = rows.filter(pa.array(late))
-        _reject(run, gone, LATE, [_late_reason(window)] * gone.num_rows)
-    return rows.filter(pa.array(~late))
-
-
-def _late_and_forgotten(
-    run: BatchRun, plan: OverPlan, window: OverWindow, rows: pa.Table, keys: BatchKeys
-) -> tuple[Mask, Mask]:
-    """For each row, in order of arrival: whether it is earlier than one of its key before it, and whether its key had
-    been forgotten."""
-    count, codes, size = rows.num_rows, keys.codes, keys.keys.num_rows
-    time = rows[window.time] if window.time is not None else pa.chunked_array([_now(count)])
-    before = keys.held[NEWEST]
-    both = pa.chunked_array([*before.cast(time.type).chunks, *time.chunks], time.type)
-    places = _places(both, size)
-    start, own = places[:size], places[size:]
-    order = np.argsort(codes, kind="stable")
-    previous = np.empty(count, np.int64)
-    previous[order] = _running_max(codes[order], own[order], start)
-    late = own < previous if window.time is not None else np.zeros(count, bool)
-    if plan.retention_us is None or not (both.type == pa.int64() or pa.types.is_timestamp(both.type)):
-        return late, np.zeros(count, bool)
-    numbers = np.asarray(pc.fill_null(both.cast(pa.int64()), 0).to_numpy(), np.int64)
-    places = ranks(both)
-    start, own = places[:size], places[size:]
-    previous[order] = _running_max(codes[order], own[order], start)
-    by_place = np.zeros(int(places.max(initial=0)) + 1, np.int64)
-    by_place[places[places >= 0]] = numbers[places >= 0]
-    return _retained(run, plan.retention_us, window, (late, previous, numbers[size:]), by_place)
-
-
-def _retained(
-    run: BatchRun, retention_us: int, window: OverWindow, rows: tuple[Mask, Numbers, Numbers], by_place: Numbers
-) -> tuple[Mask, Mask]:
-    """With 'retention': a key is forgotten when the newest event of all keys is so much newer than its own. An event
-    that is older than that itself is late. Keys that are forgotten by now are removed."""
-    late, previous, times = rows
-    key = NEWEST_OF_ALL + window.running
-    newest = run.work.tx.get(key)
-    if not len(times):
-        return late, late
-    until = np.maximum.accumulate(times if newest is None else np.maximum(times, newest))
-    late = late | (times < until - retention_us)
-    known = previous >= 0
-    forgotten = known & (until - by_place[np.where(known, previous, 0)] > retention_us) & ~late
-    run.work.tx.put(key, int(until[-1]))
-    return late, forgotten
-
-
-def _now(count: int) -> pa.Array:
-    return pa.array(np.full(count, now_us()), pa.int64())
-
-
-def _places(values: pa.ChunkedArray, groups: int) -> Numbers:
-    """Numbers from 0 in the order of the values, -1 for NULL: their distances where these are small, else their
-    ranks."""
-    if not pa.types.is_timestamp(values.type) and values.type not in INTEGERS:
-        return ranks(values)
-    numbers = np.asarray(pc.fill_null(values.cast(pa.int64()), 0).to_numpy(), np.int64)
-    known = np.asarray(values.is_valid().to_numpy(), bool)
-    if not known.any():
-        return np.full(len(numbers), -1, np.int64)
-    least, largest = int(numbers[known].min()), int(numbers[known].max())
-    if (largest - least + 2) * (groups + 1) >= 2**62:
-        return ranks(values)
-    return np.where(known, numbers - least, -1)
-
-
-def _running_max(codes: Numbers, values: Numbers, start: Numbers) -> Numbers:
-    """The largest value before each row of its run of equal codes, which begins with a start value."""
-    span = int(max(values.max(initial=0), start.max(initial=0))) + 2
-    first = np.concatenate([[True], codes[1:] != codes[:-1]])
-    shifted = np.where(first, start[codes], np.concatenate([[0], values[:-1]]))
-    shifted = np.where(first, shifted, np.maximum(shifted, -1))
-    return np.asarray(np.maximum.accumulate(codes * span + shifted + 1) - codes * span - 1, np.int64)
 
 
 @dataclass(frozen=True)
@@ -425,6 +296,21 @@ def _times(window: OverWindow, past: pa.Table, rows: pa.Table) -> Numbers:
     before = past[TIME] if TIME in past.column_names else past[window.time]
     both = pa.chunked_array([*before.chunks, *rows[window.time].cast(before.type).chunks], before.type)
     return _places(both, len(both))
+
+
+def _places(values: pa.ChunkedArray, groups: int) -> Numbers:
+    """Numbers from 0 in the order of the values, -1 for NULL: their distances where these are small, else their
+    ranks."""
+    if not pa.types.is_timestamp(values.type) and values.type not in INTEGERS:
+        return ranks(values)
+    numbers = np.asarray(pc.fill_null(values.cast(pa.int64()), 0).to_numpy(), np.int64)
+    known = np.asarray(values.is_valid().to_numpy(), bool)
+    if not known.any():
+        return np.full(len(numbers), -1, np.int64)
+    least, largest = int(numbers[known].min()), int(numbers[known].max())
+    if (largest - least + 2) * (groups + 1) >= 2**62:
+        return ranks(values)
+    return np.where(known, numbers - least, -1)
 
 
 def _searched(parts: Numbers, numbers: Numbers, wanted: Numbers, side: str) -> Numbers:
