@@ -56,6 +56,16 @@ CALLS = {
     "SUM(p) OVER (w RANGE BETWEEN INTERVAL 1 MINUTE PRECEDING AND CURRENT ROW)": ("sum", "p", "range", 60, 0),
     "MIN(p) OVER (w RANGE BETWEEN INTERVAL 9 SECONDS PRECEDING AND CURRENT ROW)": ("min", "p", "range", 9, 0),
     "FIRST_VALUE(v) OVER (w RANGE BETWEEN INTERVAL 9 SECONDS PRECEDING AND CURRENT ROW)": ("first", "v", "range", 9, 0),
+    "FIRST_VALUE(v, true) OVER w": ("first known", "v", "running", 0, 0),
+    "LAST_VALUE(v) IGNORE NULLS OVER w": ("last known", "v", "running", 0, 0),
+    "LAST_VALUE(v) IGNORE NULLS OVER (w ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING)": ("last known", "v", "rows", 3, 1),
+    "FIRST_VALUE(v) IGNORE NULLS OVER (w RANGE BETWEEN INTERVAL 9 SECONDS PRECEDING AND CURRENT ROW)": (
+        ("first known", "v", "range", 9, 0)
+    ),
+    "COUNT_IF(v > 0) OVER w": ("count if", "v", "running", 0, 0),
+    "BOOL_OR(v > 0) OVER (w ROWS 2 PRECEDING)": ("or", "v", "rows", 2, 0),
+    "BOOL_AND(v > 0) OVER w": ("and", "v", "running", 0, 0),
+    "COUNT(v, k) OVER w": ("count pairs", "v", "running", 0, 0),
 }
 
 
@@ -114,6 +124,14 @@ def value(
         return values[0] if values and at >= start else (-1 if "-1" in text else None)
     if function in ("first", "last"):
         return (values[0] if function == "first" else values[-1]) if values else None
+    if function.endswith(" known"):
+        return (known[0] if function == "first known" else known[-1]) if known else None
+    if function == "count if":
+        return sum(1 for v in known if v > 0)
+    if function == "count pairs":
+        return len(known) if row["k"] is not None else 0
+    if function in ("or", "and"):
+        return ({"or": any, "and": all}[function](v > 0 for v in known)) if known else None
     if function == "row_number":
         return len(past)
     if function == "rank":

@@ -139,7 +139,9 @@ class RunningState:
         before = pc.if_else(pa.array(fresh), pa.scalar(None, before.type), before)
         if call.function in ("sum", "avg"):
             return self._sum(call, segments, (values, before), counts)
-        if call.function == "first":
+        if call.ignores_nulls:
+            found = segments.known_end(values.cast(before.type), before, last=call.function == "last")
+        elif call.function == "first":
             at = segments.back(segments.order[segments.starts])
             known = (self._whole(COUNT) > 0) & ~fresh
             found = pc.if_else(pa.array(known), before, values.cast(before.type).take(pa.array(at)))
@@ -253,6 +255,15 @@ class _Segments:
         span = int(values.max(initial=0)) + 2
         numbers = np.cumsum(self.is_first) - 1
         return np.asarray(np.maximum.accumulate(numbers * span + values + 1) - numbers * span - 1, np.int64)
+
+    def known_end(self, values: pa.Array, before: pa.Array, *, last: bool) -> pa.Array:
+        """The first or last value so far that is not NULL; `before` is that of the part before the rows."""
+        known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), bool)[self.order]
+        if not last:
+            known &= self.cumulated(known.astype(np.int64)) == 1
+        at = np.asarray(self.back(self.largest(np.where(known, np.arange(len(known)), -1))), np.int64)
+        own = values.take(pa.array(self.order[np.maximum(at, 0)], mask=at < 0))
+        return pc.coalesce(own, before) if last else pc.coalesce(before, own)
 
     def with_start(self, values: pa.Array, before: pa.Array) -> tuple[pa.Array, Frame]:
         """The values with that of `before` in front of each part, and for each row the frame up to it."""

@@ -175,6 +175,8 @@ class _Rows:
             found = end_of(values, frame, last=False)
             missing = pa.array(frame.high == frame.low)
             return found if call.default is None else pc.if_else(missing, self.rows[call.default], found)
+        if call.ignores_nulls:
+            return _known_end(values, frame, last=call.function == "last")
         if call.function in ("first", "last"):
             return end_of(values, frame, last=call.function == "last")
         return FRAMED[call.function]([values], frame, call.type)
@@ -272,6 +274,19 @@ class _Rows:
                 columns[TIME] = new[window.time]
             schema = table.schema.arrow()
             table.insert(pa.table({name: columns[name] for name in schema.names}).cast(schema))
+
+
+def _known_end(values: pa.Array, frame: Frame, *, last: bool) -> pa.Array:
+    """The first or last value of each frame that is not NULL."""
+    places, size = np.arange(len(values)), len(values)
+    known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), bool)
+    if last:
+        nearest = np.concatenate([[-1], np.maximum.accumulate(np.where(known, places, -1))])[frame.high]
+    else:
+        after = np.minimum.accumulate(np.where(known, places, size)[::-1])[::-1]
+        nearest = np.concatenate([after, [size]])[frame.low]
+    outside = (nearest < frame.low) | (nearest >= frame.high)
+    return values.take(pa.array(np.where(outside, 0, nearest), mask=outside))
 
 
 def _generations(codes: Numbers, forgotten: Mask) -> tuple[Numbers, Mask]:

@@ -40,7 +40,7 @@ RUNNING = OverFrame(FrameKind.RUNNING)
 @dataclass(frozen=True)
 class OverCall:
     """One function: `name` is the column of its value, `argument` and `default` are columns of the rows. `text` is the
-    call as written."""
+    call as written. `ignores_nulls`: the first or last value that is not NULL."""
 
     name: str
     function: str
@@ -49,6 +49,7 @@ class OverCall:
     text: str
     argument: str | None = None
     default: str | None = None
+    ignores_nulls: bool = False
 
     @property
     def is_running(self) -> bool:

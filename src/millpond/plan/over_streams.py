@@ -23,8 +23,20 @@ from millpond.sql.spark import render
 DAY_US = 86_400_000_000
 NUMBERINGS = ("row_number", "rank", "dense_rank")
 AGGREGATES = ("count", "sum", "avg", "min", "max")
-ENDS = {"first": "first", "first_value": "first", "any_value": "first", "last": "last", "last_value": "last"}
-SUPPORTED = "LAG, FIRST_VALUE, LAST_VALUE, ROW_NUMBER, RANK, DENSE_RANK, COUNT, SUM, AVG, MIN and MAX"
+ENDS = ("first", "last")
+# The functions that are another one: COUNT_IF counts the rows for which it is true, BOOL_OR is the largest value.
+SAME = {
+    **dict.fromkeys(("first_value", "any_value"), "first"),
+    "last_value": "last",
+    "mean": "avg",
+    "count_if": "count",
+    **dict.fromkeys(("bool_or", "some", "any", "logical_or"), "max"),
+    **dict.fromkeys(("bool_and", "every", "logical_and"), "min"),
+}
+SUPPORTED = (
+    "LAG, FIRST_VALUE, LAST_VALUE, ROW_NUMBER, RANK, DENSE_RANK, COUNT, COUNT_IF, SUM, AVG, MIN, MAX, BOOL_AND and "
+    "BOOL_OR"
+)
 AHEAD = "A stream has no rows after the current one yet"
 
 
@@ -190,11 +202,13 @@ class _Taken:
         ordered = list(order.expressions) if order is not None else []
         time = self._time(window, ordered)
         function, inner, where = _function(window)
+        ignores_nulls = _ignores_nulls(window, inner, function)
         argument = _argument(inner, function, where)
         type_ = type_of(window)
         if type_ is None:
             raise OverRefusal(f"The type of {render(window)} is not known.", window, "Cast its argument.")
-        call = OverCall(name, function, type_, _frame(window, function, inner, ordered), render(window))
+        frame = _frame(window, function, inner, ordered)
+        call = OverCall(name, function, type_, frame, render(window), ignores_nulls=ignores_nulls)
         if argument is not None:
             call = replace(call, argument=self._column(argument).name)
         default = inner.args.get("default") if function == "lag" else None
@@ -273,33 +287,62 @@ def _function(window: exp.Window) -> tuple[str, exp.Expr, exp.Expr | None]:
     """The function of a window, its call, and the condition of its FILTER."""
     inner, where = window.this, None
     while isinstance(inner, exp.Filter | exp.RespectNulls | exp.IgnoreNulls):
-        if isinstance(inner, exp.IgnoreNulls):
-            raise OverRefusal("IGNORE NULLS is not supported over a stream.", window, "Use FILTER or a CASE.")
         where = inner.expression.this if isinstance(inner, exp.Filter) else where
         inner = inner.this
-    name = function_name(inner)
-    name = {"mean": "avg"}.get(name, ENDS.get(name, name))
+    if next((n for n in parts(inner) if isinstance(n, exp.Window)), None) is not None:
+        message = "A window function is not allowed in another window function."
+        raise OverRefusal(
+            message, window, "Compute the inner one in a stream: CREATE STREAM s AS SELECT ... OVER (...)."
+        )
+    written = function_name(inner)
+    name = SAME.get(written, written)
     if name == "lead":
         message = f"{AHEAD}, so LEAD is not possible."
         raise OverRefusal(message, window, "Use LAG, which emits a row with its predecessor.")
-    if name not in (*NUMBERINGS, *AGGREGATES, "lag", "first", "last"):
+    if name not in (*NUMBERINGS, *AGGREGATES, "lag", *ENDS):
         raise OverRefusal(f"{name.upper()} OVER is not supported over a stream.", window, f"Supported are {SUPPORTED}.")
     if inner.find(exp.Distinct) is not None:
         message = f"{name.upper()}(DISTINCT ...) OVER is not supported over a stream."
         raise OverRefusal(message, window, "Count distinct values in a table: COUNT(DISTINCT ...) with GROUP BY.")
+    if where is not None and name not in AGGREGATES:
+        message = f"FILTER is not allowed for {written.upper()}."
+        raise OverRefusal(message, window, "Use IGNORE NULLS: LAST_VALUE(CASE WHEN condition THEN x END) IGNORE NULLS.")
     return name, inner, where
+
+
+def _ignores_nulls(window: exp.Window, inner: exp.Expr, function: str) -> bool:
+    """Whether NULL values do not count: IGNORE NULLS, or FIRST_VALUE(x, true)."""
+    around = window.this
+    while isinstance(around, exp.Filter | exp.RespectNulls):
+        around = around.this
+    given = list(inner.iter_expressions())[1:] if function in ENDS else []
+    if not all(isinstance(flag, exp.Boolean) for flag in given):
+        message = f"The second argument of {function_name(inner).upper()} is true or false, for IGNORE NULLS."
+        raise OverRefusal(message, window, "Write FIRST_VALUE(x) IGNORE NULLS.")
+    ignores = isinstance(around, exp.IgnoreNulls) or any(flag.this for flag in given)
+    if ignores and function not in ENDS:
+        message = f"{function_name(inner).upper()} with IGNORE NULLS is not supported over a stream."
+        raise OverRefusal(message, window, "Use LAST_VALUE(x) IGNORE NULLS, or a CASE in an aggregate.")
+    return ignores
 
 
 def _argument(inner: exp.Expr, function: str, where: exp.Expr | None) -> exp.Expr | None:
     """The argument of a call as an expression over the row, NULL where its FILTER is not true."""
     if function in NUMBERINGS:
         return None
-    argument = next(iter(inner.iter_expressions()), None)
-    if argument is None or isinstance(argument, exp.Star):
-        argument = None if where is None else with_type(exp.Literal.number(1), pa.int32())
-    if where is None or argument is None:
+    given = list(inner.iter_expressions())
+    conditions = [where.copy()] if where is not None else []
+    if function == "count" and (len(given) > 1 or function_name(inner) == "count_if"):
+        # COUNT(a, b) counts the rows in which no value is NULL.
+        all_of = [exp.Not(this=exp.Is(this=e.copy(), expression=exp.null())) for e in given]
+        conditions += all_of if len(given) > 1 else [given[0].copy()]
+        given = []
+    argument = given[0] if given and not isinstance(given[0], exp.Star) else None
+    if argument is None and conditions:
+        argument = with_type(exp.Literal.number(1), pa.int32())
+    if argument is None or not conditions:
         return argument
-    case = exp.Case(ifs=[exp.If(this=where.copy(), true=argument.copy())])
+    case = exp.Case(ifs=[exp.If(this=exp.and_(*conditions), true=argument.copy())])
     return with_type(case, type_of(argument))
 
 

@@ -129,8 +129,12 @@ def _variable(name: str, array: exp.Expr) -> exp.Expr:
 
 
 def _fresh(predicate: exp.Expr) -> str:
-    """A name of a variable that no enclosing lambda of a path has."""
-    taken = {n.name for n in predicate.root().find_all(exp.Identifier) if n.name.startswith("_v")}
+    """A name of a variable that no enclosing lambda has, and none inside; equal conditions have equal names."""
+    taken = {n.name for n in predicate.find_all(exp.Identifier)}
+    around = predicate.find_ancestor(exp.Lambda)
+    while around is not None:
+        taken |= {variable.name for variable in around.expressions}
+        around = around.find_ancestor(exp.Lambda)
     return next(f"_v{n}" for n in range(1, len(taken) + 2) if f"_v{n}" not in taken)
 
 

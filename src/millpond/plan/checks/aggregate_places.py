@@ -14,6 +14,7 @@ from millpond.plan.context import Planned
 from millpond.plan.expression_types import type_of
 from millpond.plan.function_names import aggregates_in, function_name, is_aggregate, is_ranking, parts
 from millpond.plan.model import StepKind
+from millpond.plan.outputs import is_star
 from millpond.schema import type_name
 from millpond.sql.statements import CreateStream, Merge, Update
 
@@ -99,7 +100,10 @@ def _arguments(subject: Subject, select: BoundSelect) -> Iterator[Problem]:
         arguments = list(inner.iter_expressions())
         if name == "COUNT" and not arguments:
             yield subject.problem("MP219", "COUNT requires an argument.", call, "Write COUNT(*).")
-        elif name != "COUNT" and any(isinstance(a, exp.Star) for a in arguments):
+        elif name == "COUNT" and any(is_star(a) and isinstance(a, exp.Column) for a in arguments):
+            message = f"COUNT({arguments[0].sql()}) is not allowed, because it could mean rows or values."
+            yield subject.problem("MP219", message, call, "Write COUNT(*) for rows, or COUNT(column) for values.")
+        elif name != "COUNT" and any(is_star(a) for a in arguments):
             yield subject.problem("MP219", f"{name} does not accept *.", call, f"Write a column: {name}(column).")
         elif name in OF_NUMBERS and arguments and _is_no_number(found := type_of(arguments[0])):
             message = f"{name} requires a number, but this is {type_name(found)}."
@@ -120,6 +124,13 @@ def _rankings(subject: Subject, select: BoundSelect) -> Iterator[Problem]:
                 yield subject.problem(
                     "MP220", f"{name} requires OVER (...).", node, f"Write {name}() OVER (ORDER BY ...)."
                 )
+            if isinstance(node, exp.Window) and not select.streams and any(_windows_in(node.this)):
+                message = "A window function is not allowed in another window function."
+                yield subject.problem("MP220", message, node, "Compute the inner one in a subquery.")
+
+
+def _windows_in(call: exp.Expr) -> Iterator[exp.Expr]:
+    return (node for node in parts(call) if isinstance(node, exp.Window))
 
 
 def _before_over(node: exp.Expr) -> bool:
