@@ -17,7 +17,7 @@ from millpond.engine.rejected_rows import add_dead_letters
 from millpond.engine.waiting_events import now_us
 from millpond.engine.watermark import as_scalar
 from millpond.expressions.coercion import INTEGERS
-from millpond.expressions.ordering import ranks
+from millpond.expressions.sort_ranks import ranks
 from millpond.plan.over_model import NEWEST, OverPlan, OverWindow
 from millpond.relational.codes import Numbers
 from millpond.schema import TIMESTAMP

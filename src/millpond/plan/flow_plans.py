@@ -68,6 +68,8 @@ def make_flows(planned: Iterable[Planned], context: Context) -> tuple[FlowPlan, 
 
 # Statements that may have window functions over their stream.
 _OVER_KINDS = (StepKind.SINK, StepKind.INSERT, StepKind.UPSERT, StepKind.APPEND, StepKind.AGGREGATE)
+# Those that may have them in a derived stream, before the events are matched with rows of the table.
+_OVER_INSIDE = (StepKind.UPDATE, StepKind.DELETE, StepKind.MERGE)
 
 
 def _with_over(flow: FlowPlan, context: Context) -> FlowPlan:
@@ -91,9 +93,10 @@ def _over_step(step: Step, flow: FlowPlan, before: Iterable[Step], context: Cont
         raise with_groups(grouped)
     if select is None or step.statement is None:
         return step
-    if step.kind not in _OVER_KINDS or step.condition is not None or step.waiting:
+    inside = step.kind in _OVER_INSIDE and select is not query
+    if not (inside or (step.kind in _OVER_KINDS and step.condition is None)) or step.waiting:
         message = "Window functions over a stream are not supported in this statement."
-        hint = "Write them in a stream, CREATE STREAM s AS SELECT ... OVER (...), and INSERT its rows into a table."
+        hint = "Write them in a stream, CREATE STREAM s AS SELECT ... OVER (...), and use that stream here."
         raise OverRefusal(message, select, hint)
     number = sum(1 for s in before if s.over is not None and s.statement is not None and _same(s, step)) + 1
     table = context.tables.get(step.target.lower()) if step.kind in (StepKind.APPEND, StepKind.AGGREGATE) else None

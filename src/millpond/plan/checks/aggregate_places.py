@@ -13,7 +13,6 @@ from millpond.plan.checks.subject import Subject
 from millpond.plan.context import Planned
 from millpond.plan.expression_types import type_of
 from millpond.plan.function_names import aggregates_in, function_name, is_aggregate, is_ranking, parts
-from millpond.plan.model import StepKind
 from millpond.plan.outputs import is_star
 from millpond.schema import type_name
 from millpond.sql.statements import CreateStream, Merge, Update
@@ -148,7 +147,7 @@ def _of_changes(planned: Planned) -> bool:
 def _over_streams(subject: Subject, planned: Planned, select: BoundSelect) -> Iterator[Problem]:
     if not select.streams:
         return
-    if planned.kind in (StepKind.UPDATE, StepKind.DELETE, StepKind.MERGE) or _of_changes(planned):
+    if _of_changes(planned):
         for output in select.outputs or ():
             for node in parts(output.expr):
                 if isinstance(node, exp.Window):
