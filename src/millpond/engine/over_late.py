@@ -1,5 +1,4 @@
-"""Rows that a window function over a stream does not take: late ones, those without an order, and the keys that
-'retention' has forgotten."""
+"""Rows that window functions over a stream do not take: late ones, and those without an order; forgotten keys."""
 
 from __future__ import annotations
 
