@@ -1,6 +1,7 @@
 """Sources on the network measured: an HTTP answer and S3 objects loaded into a table, and posts to a webhook.
 
-Each has its floor beside it, measured in the same run: the same rows in a local file, the same server without Millpond.
+Each has its peers beside it, measured in the same run: the same rows in a local file, and requested and parsed without
+Millpond; the same server without it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,6 +21,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import boto3
+import pyarrow as pa
+import pyarrow.json
 from tests.objects.servers import ACCESS, REGION, SECRET, s3_server
 
 import millpond as mp
@@ -74,13 +78,6 @@ uvicorn.Server(uvicorn.Config(app, log_level="error")).run([listener])
 """
 
 
-def network_figures(scale: float) -> dict[str, float]:
-    """All figures; `scale` makes everything smaller."""
-    with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
-        folder = Path(name)
-        return {**http_figures(folder, scale), **s3_figures(folder, scale), **webhook_figures(folder, scale)}
-
-
 def lines(first: int, count: int) -> bytes:
     rows = range(first, first + count)
     return b"".join(b'{"id": %d, "symbol": "S%d", "price": %d.50}\n' % (n, n % 500, n % 90) for n in rows)
@@ -100,15 +97,32 @@ def loaded(folder: Path, source: str, count: int) -> float:
     return count / best
 
 
+def parsed(bodies: Callable[[], Iterator[bytes]], count: int) -> float:
+    """Rows per second of a program that requests the same bodies and parses them with Arrow; the best of three."""
+    best = float("inf")
+    for _ in range(3):
+        started = time.perf_counter()
+        rows = sum(pyarrow.json.read_json(pa.BufferReader(body)).num_rows for body in bodies())
+        best = min(best, time.perf_counter() - started)
+        assert rows == count
+    return count / best
+
+
 def http_figures(folder: Path, scale: float) -> dict[str, float]:
     count = max(int(ROWS * scale), 100)
     (folder / "rows.jsonl").write_bytes(lines(0, count))
     handler = partial(QuietHandler, directory=str(folder))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    url = f"'http://127.0.0.1:{server.server_port}/rows.jsonl' WITH ('max.bytes' = '10GB')"
+    address = f"http://127.0.0.1:{server.server_port}/rows.jsonl"
+
+    def body() -> Iterator[bytes]:
+        with urllib.request.urlopen(address) as answer:
+            yield answer.read()
+
     found = {
-        "http_rows_s": loaded(folder, url, count),
+        "http_rows_s": loaded(folder, f"'{address}' WITH ('max.bytes' = '10GB')", count),
+        "http_plain_rows_s": parsed(body, count),
         "http_local_rows_s": loaded(folder, f"'file://{folder}/rows.jsonl'", count),
     }
     server.shutdown()
@@ -135,7 +149,13 @@ def s3_figures(folder: Path, scale: float) -> dict[str, float]:
             (local / f"{number}.jsonl").write_bytes(body)
         options = {"s3.endpoint": server.endpoint, "s3.region": REGION, "s3.access.key": ACCESS}
         given = ", ".join(f"'{name}' = '{value}'" for name, value in {**options, "s3.secret.key": SECRET}.items())
+
+        def bodies() -> Iterator[bytes]:
+            for number in range(OBJECTS):
+                yield client.get_object(Bucket="bench", Key=f"in/{number}.jsonl")["Body"].read()
+
         found = {
+            "s3_plain_rows_s": parsed(bodies, count * OBJECTS),
             "s3_load_rows_s": loaded(folder, f"'s3://bench/in/*.jsonl' WITH ({given})", count * OBJECTS),
             "s3_local_rows_s": loaded(folder, f"'file://{local}/*.jsonl'", count * OBJECTS),
         }
@@ -145,7 +165,11 @@ def s3_figures(folder: Path, scale: float) -> dict[str, float]:
         bucket = Bucket(parse_uri("s3://bench/many"), values, lambda *said: SourceError(*said[:2], hint=said[2]))
         started = time.perf_counter()
         assert sum(1 for _ in bucket.list("many")) == many
-        return {**found, "s3_listed_objects_s": many / (time.perf_counter() - started)}
+        found["s3_listed_objects_s"] = many / (time.perf_counter() - started)
+        started = time.perf_counter()
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket="bench", Prefix="many/")
+        assert sum(len(page["Contents"]) for page in pages) == many
+        return {**found, "s3_plain_listed_objects_s": many / (time.perf_counter() - started)}
 
 
 def webhook_figures(folder: Path, scale: float) -> dict[str, float]:
@@ -162,6 +186,7 @@ def webhook_figures(folder: Path, scale: float) -> dict[str, float]:
     app.stop()
     with bare_server() as bare:
         taken["bare_server_posts_s"] = posts / posted(bare, posts, one)
+        taken["bare_server_array_rows_s"] = posts * ARRAY / posted(bare, posts, many)
     return taken
 
 
@@ -179,6 +204,15 @@ def bare_server() -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
+
+
+NETWORK_FIGURES = {"http": http_figures, "s3": s3_figures, "webhook": webhook_figures}
+
+
+def network_figures(name: str, scale: float) -> dict[str, float]:
+    """Those of one kind; `scale` makes everything smaller."""
+    with tempfile.TemporaryDirectory(prefix="millpond-bench-") as folder:
+        return NETWORK_FIGURES[name](Path(folder), scale)
 
 
 def await_rows(condition: Callable[[], bool]) -> None:

@@ -27,7 +27,7 @@ import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet as pq
 from kafka_figures import kafka_figures, kafka_session
-from network_figures import network_figures
+from network_figures import NETWORK_FIGURES, network_figures
 
 import millpond as mp
 from millpond.contracts.table import Table
@@ -232,7 +232,7 @@ FIGURES: dict[str, Callable[[Bench], dict[str, float]]] = {
     "small": small_files,
     "big": big_file,
     "kafka": lambda bench: kafka_figures(bench.spark, bench.scale),
-    "network": lambda bench: network_figures(bench.scale),
+    **{name: lambda bench, name=name: network_figures(name, bench.scale) for name in NETWORK_FIGURES},  # type: ignore[misc]
 }
 
 

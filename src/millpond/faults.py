@@ -65,6 +65,8 @@ FLOW_POINTS = (
 SINK_POINTS = ("sink.ready", "sink.sent", "sink.applied")
 # In a file sink whose files take the rows of several batches, and in the inbox of a webhook.
 OPEN_FILE_POINTS = ("sink.part.added", "sink.merged", "sink.whole.shown")
+# In the S3 sink, when an object was written whose file still exists.
+OBJECT_POINTS = ("sink.object.written",)
 INBOX_POINTS = ("inbox.written", "inbox.synced")
 # When a changed file drops tables.
 EDIT_POINTS = ("edit.decided", "edit.forgotten", "edit.done")

@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from tests.objects.conftest import KEYS, Bucket
-from tests.objects.servers import Moto
+from tests.objects.servers import ACCESS, REGION, SECRET, Moto
 
 import millpond as mp
-from millpond.errors import MillpondError
+from millpond.contracts.source import SourceSpec
+from millpond.errors import MillpondError, SourceError
+from millpond.objects import bucket as store
 from millpond.objects.queue import Announced, announced
+from millpond.options import Given, complete, read_options
+from millpond.sources.files.objects import ObjectWhere
+from millpond.sources.s3 import PLUGIN
+from millpond.uris import parse_uri
 
 
 class AnnouncingQueue:
@@ -107,6 +114,68 @@ def test_what_was_never_announced_is_found_by_the_listing_beside_the_queue(bucke
     eventually(lambda: numbers(app) == [1, 2])
 
 
+def values(bucket: Bucket, queue: AnnouncingQueue) -> SourceSpec:
+    options = {"s3.endpoint": bucket.endpoint, "s3.region": REGION, "s3.access.key": ACCESS, "s3.secret.key": SECRET}
+    given = [Given(name, value) for name, value in {**options, "s3.notifications": queue.url}.items()]
+    found = complete(read_options(given, PLUGIN.options, "test"), PLUGIN.options, {})
+    return SourceSpec("s", parse_uri(f"s3://{bucket.name}/in/*.jsonl"), found, None, Path())
+
+
+def test_messages_are_kept_until_their_objects_were_looked_at(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server cannot be reached for one of three objects, then again."""
+    queue, now = AnnouncingQueue(bucket), [0.0]
+    where = ObjectWhere(values(bucket, queue), clock=lambda: now[0])
+    where.use(tmp_path)
+
+    def look() -> list[str]:
+        now[0] += 1
+        try:
+            return [where.shown(seen.path).rpartition("/")[2] for seen in where.look()]
+        finally:
+            where.confirm()
+
+    assert look() == []
+    for name in "abc":
+        bucket.put(f"in/{name}.jsonl", b"{}")
+    head = store.Bucket.head
+
+    def unless_b(opened: store.Bucket, key: str) -> store.Listed | None:
+        if key == "in/b.jsonl":
+            raise SourceError("MP506", "The server is away.")
+        return head(opened, key)
+
+    monkeypatch.setattr(store.Bucket, "head", unless_b)
+    for _ in range(2):
+        with pytest.raises(SourceError, match="away"):
+            look()
+        assert queue.count() == 2
+    monkeypatch.setattr(store.Bucket, "head", head)
+    assert look() == ["a.jsonl", "b.jsonl", "c.jsonl"]
+    assert queue.count() == 0
+
+
+def test_a_queue_that_fails_after_some_messages_loses_none_of_them(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, now = AnnouncingQueue(bucket), [0.0]
+    where = ObjectWhere(values(bucket, queue), clock=lambda: now[0])
+    where.use(tmp_path)
+    assert where.look() == []
+    bucket.put("in/a.jsonl", b"{}")
+    assert where._queue is not None
+    client = where._queue._client
+    answers = iter([client.receive_message, lambda **_: 1 / 0])
+    monkeypatch.setattr(client, "receive_message", lambda **given: next(answers)(**given))
+    for found in (0, 1):
+        now[0] += 1
+        with nullcontext() if found else pytest.raises(ZeroDivisionError):
+            assert len(where.look()) == found
+        where.confirm()
+        assert queue.count() == 1 - found
+
+
 def test_a_queue_that_does_not_exist_is_an_error(bucket: Bucket, started: Any, tmp_path: Path) -> None:
     bucket.put("in/a.jsonl", b'{"k": 1}\n')
     app = started(sql(bucket, "sqs://no-such-queue", ""))
@@ -119,8 +188,8 @@ def test_a_queue_that_does_not_exist_is_an_error(bucket: Bucket, started: Any, t
 def test_events_are_read_in_each_form() -> None:
     record = {"eventName": "ObjectCreated:Put", "s3": {"bucket": {"name": "b"}, "object": {"key": "a%2Fb+c%C3%A9"}}}
     direct = json.dumps({"Records": [record, {**record, "eventName": "ObjectRemoved:Delete"}]})
-    expected = [Announced("b", "a/b cé", removed) for removed in (False, True)]
+    expected = tuple(Announced("b", "a/b cé", removed) for removed in (False, True))
     assert announced(direct) == expected
     assert announced(json.dumps({"Type": "Notification", "Message": direct})) == expected
     for body in ("", "7", "[]", "{}", '{"Records": [{}]}', '{"Records": 7}', '{"Event": "s3:TestEvent"}'):
-        assert announced(body) == []
+        assert announced(body) == ()

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.app.crashing import ended_states
 from tests.objects.conftest import Bucket
 from tests.objects.servers import ACCESS, REGION, SECRET
 
 import millpond as mp
 from millpond.contracts.sink import Mark, SinkSpec
 from millpond.errors import MillpondError
+from millpond.faults import OBJECT_POINTS, OPEN_FILE_POINTS
 from millpond.options import Given, complete, read_options
 from millpond.sinks.file import FileSink
 from millpond.sinks.s3 import OPTIONS, S3Folder
@@ -99,6 +102,40 @@ def test_objects_take_the_rows_of_several_batches(bucket: Bucket, tmp_path: Path
     assert [len(bucket.get(key).splitlines()) for key in bucket.all_keys()] == [4, 4]
     opened(bucket, tmp_path, file_max_rows="4")
     assert sorted(numbers(bucket)) == list(range(9))
+
+
+# An app whose batches have half of the rows; `plain` is written as one object by each.
+PROGRAM = """
+from pathlib import Path
+app = mp.App(sql={text!r}.replace("STATE", Path(state).name), state=state)
+app.run_once()
+app.stop()
+"""
+FOLDERS, SENT = (("grown", "plain"), 12) if os.environ.get("MILLPOND_SOAK") else (("grown",), 6)
+POINTS = ("flow.worked", *OBJECT_POINTS, *OPEN_FILE_POINTS, "sink.renamed")
+
+
+@pytest.mark.process
+def test_a_kill_at_any_point_writes_each_row_once(bucket: Bucket, tmp_path: Path) -> None:
+    made, ended = tmp_path / "made", set()
+    made.mkdir()
+    source = f"FROM 'generate://?rows={SENT}&seed=1' WITH ('max.rows.per.batch' = '{SENT // 2}')"
+    options = {"plain": bucket.options(), "grown": bucket.options(file_max_rows="4")}
+    text = "".join(
+        f"INSERT INTO 's3://{bucket.name}/STATE/{name}' {options[name]} SELECT seq AS n {source};" for name in FOLDERS
+    )
+    for point, state, was_ended in ended_states(made, PROGRAM.format(text=text), POINTS):
+        if was_ended:
+            ended.add(point)
+            app = mp.App(sql=text.replace("STATE", state.name), state=state)
+            app.run_once()
+            app.stop()
+        for folder in FOLDERS:
+            keys = [key for key in bucket.all_keys() if key.startswith(f"{state.name}/{folder}/")]
+            found = [[json.loads(line)["n"] for line in bucket.get(key).splitlines()] for key in keys]
+            assert sorted(n for rows in found for n in rows) == list(range(SENT)), (state, found)
+            assert folder == "plain" or max(map(len, found)) <= 4
+    assert ended == set(POINTS)
 
 
 def test_a_server_that_is_away_keeps_what_was_staged(bucket: Bucket, tmp_path: Path) -> None:

@@ -194,6 +194,7 @@ def test_what_is_not_there_or_cannot_be_reached_is_reported(bucket: Bucket, once
         ("<Code>SignatureDoesNotMatch</Code>", "MP507", "s3.access.key"),
         ("Client error with status 403 Forbidden: AccessDenied", "MP507", "permit"),
         ("Error performing GET http://h/b: connection refused", "MP506", "s3.endpoint"),
+        ('Encountered object with invalid path: Error parsing Path "a//b"', "MP502", "rename the object"),
     ],
 )
 def test_each_refusal_has_its_code_and_hint(bucket: Bucket, text: str, code: str, hint: str) -> None:

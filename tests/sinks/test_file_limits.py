@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from tests.app.crashing import ended_states
 
 import millpond as mp
 from millpond.contracts.sink import Mark, SinkSpec
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, Problem, Severity, SinkError
 from millpond.faults import OPEN_FILE_POINTS
 from millpond.options import Given, complete, read_options
+from millpond.sinks import open_files
+from millpond.sinks.destinations import LocalFolder
 from millpond.sinks.file import OPTIONS, FileSink
 from millpond.uris import parse_uri
 
@@ -30,10 +33,10 @@ Open = Callable[..., FileSink]
 def sink(tmp_path: Path) -> Iterator[Open]:
     endings: list[Callable[[], None]] = []
 
-    def open_(**given: str) -> FileSink:
+    def open_(warn: Callable[[Problem], None] = lambda problem: None, **given: str) -> FileSink:
         options = [Given(name.replace("_", "."), value) for name, value in given.items()]
         values = complete(read_options(options, OPTIONS, "test"), OPTIONS, {})
-        spec = SinkSpec("k1", parse_uri("file://./out"), values, tmp_path, at_stop=endings.append)
+        spec = SinkSpec("k1", parse_uri("file://./out"), values, tmp_path, at_stop=endings.append, warn=warn)
         opened = FileSink(spec)
         opened.discard()
         return opened
@@ -148,6 +151,84 @@ def test_publishing_again_shows_nothing_twice(sink: Open, tmp_path: Path) -> Non
     opened.publish(staged)
     again = sink(file_max_rows="3", partition_by="p")
     again.publish(staged)
+    assert list(shown(tmp_path).values()) == [[0, 1]]
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """While it has an element, no file can be shown."""
+    found, show = [True], LocalFolder.show
+
+    def unless_away(folder: LocalFolder, file: Path, name: str) -> None:
+        if found:
+            raise SinkError("MP602", "The server is away.")
+        show(folder, file, name)
+
+    monkeypatch.setattr(LocalFolder, "show", unless_away)
+    return found
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_an_old_file_that_cannot_be_shown_is_reported_once_and_shown_later(
+    sink: Open, tmp_path: Path, away: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_files, "RETRY_S", 0.01)
+    warned: list[Problem] = []
+    opened = sink(warned.append, file_max_age="10ms", partition_by="p")
+    staged = opened.stage(pa.table({"n": [0, 1], "p": ["a", "b"]}), Mark("flow", 0, 0))
+    assert staged is not None
+    # If a file has become old meanwhile, this reports it as well.
+    with suppress(MillpondError):
+        opened.publish(staged)
+    eventually(lambda: bool(warned))
+    assert (warned[0].code, warned[0].severity) == ("MP602", Severity.WARNING)
+    assert "'file.max.age' is not shown yet" in warned[0].message
+    away.clear()
+    opened.publish(staged)
+    eventually(lambda: list(shown(tmp_path).values()) == [[0], [1]])
+    assert len(warned) == 1
+
+
+def test_a_file_that_could_not_be_shown_takes_no_more_rows(sink: Open, tmp_path: Path, away: list[bool]) -> None:
+    """It may be visible already, although an error was reported."""
+    opened = sink(file_max_rows="2")
+    staged = opened.stage(numbers(0, 1, 2), Mark("flow", 0, 0))
+    assert staged is not None
+    for _ in range(2):
+        with pytest.raises(MillpondError, match="MP602"):
+            opened.publish(staged)
+    away.clear()
+    opened.publish(staged)
+    assert list(shown(tmp_path).values()) == [[0, 1]]
+    write(opened, 1, numbers(3))
+    assert list(shown(tmp_path).values()) == [[0, 1], [2, 3]]
+
+
+def test_a_file_never_has_more_rows_although_the_one_before_was_shown_meanwhile(sink: Open, tmp_path: Path) -> None:
+    opened = sink(file_max_rows="4")
+    write(opened, 0, numbers(0, 1))
+    staged = opened.stage(numbers(*range(2, 9)), Mark("flow", 1, 0))
+    assert staged is not None
+    opened._end()
+    opened.publish(staged)
+    assert list(shown(tmp_path).values()) == [[0, 1], [2, 3], [4, 5, 6, 7]]
+
+
+def test_what_an_earlier_run_has_left_is_shown_as_soon_as_that_is_possible(
+    sink: Open, tmp_path: Path, away: list[bool]
+) -> None:
+    write(sink(file_max_rows="8"), 0, numbers(0, 1))
+    again = sink(file_max_rows="8")
+    with pytest.raises(MillpondError, match="MP602"):
+        again.require(lambda: pytest.fail("no Spark is needed"))
+    away.clear()
+    again.require(lambda: pytest.fail("no Spark is needed"))
     assert list(shown(tmp_path).values()) == [[0, 1]]
 
 

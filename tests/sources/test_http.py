@@ -7,11 +7,14 @@ import json
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import brotli
+import numpy as np
 import pytest
 from tests.sources.web_server import Asked, Says, WebServer, rows, served
 
@@ -20,6 +23,7 @@ from millpond.engine.feeds.feed_reader import FeedReader
 from millpond.engine.stream_reader import StreamReader
 from millpond.errors import MillpondError
 from millpond.sources.http.feeder import HttpFeeder
+from millpond.sources.http.seen import Occurrences
 from millpond.testing.sources import SourceHarness, StreamContract, TableContract
 
 Start = Callable[..., mp.App]
@@ -380,6 +384,18 @@ def test_each_record_that_was_not_in_the_last_answer_is_an_event(server: WebServ
     assert len(content(once(stream(server)))) == 3
     server.answers["/rows"] = rows(C, A, {"k": 3, "v": "other"})
     assert content(once(stream(server))) == [(1, "a"), (1, "a"), (2, "b"), (3, "c"), (3, "other")]
+
+
+def test_occurrences_are_numbered_over_all_parts() -> None:
+    occurrences, before = Occurrences(), Counter[int]()
+    random = Random(1)
+    for size in (5, 0, 1, 1, 1, 40, 2, 3, 100):
+        found = [random.randrange(9) for _ in range(size)]
+        expected = []
+        for one in found:
+            before[one] += 1
+            expected.append(before[one])
+        assert occurrences.numbers(np.array(found, np.uint64)) == expected
 
 
 def test_by_key_a_record_is_new_if_its_key_was_not_there(server: WebServer, once: Start) -> None:

@@ -194,6 +194,21 @@ def test_when_too_many_rows_wait_503_is_answered_until_they_are_read(start: Star
     assert browser.post("/hooks/clicks", b'{"n": 2}').status == 200
 
 
+def test_a_run_once_takes_everything_that_waits(start: Start, tmp_path: Path) -> None:
+    """The flow has failed, so that each request waits in the inbox."""
+    sql = SQL.format(" WITH ('max.rows.per.batch' = '1')")
+    app, browser = start(sql.replace("SELECT n", "SELECT CAST(1 / n AS BIGINT)"))
+    assert browser.post("/hooks/clicks", b'{"n": 0}').status == 200
+    eventually(lambda: app.query("SHOW FLOWS").rows()[0]["state"] == "failed")
+    for n in range(1, 6):
+        assert browser.post("/hooks/clicks", b'{"n": %d}' % n).status == 200
+    app.stop()
+    app = mp.App(sql=sql, state=tmp_path / "state")
+    app.run_once()
+    assert numbers(app) == [0, 1, 2, 3, 4, 5]
+    app.stop()
+
+
 def test_two_streams_of_one_hook_have_each_record(start: Start) -> None:
     app, browser = start(
         SQL.format("")

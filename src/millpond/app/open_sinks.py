@@ -86,6 +86,7 @@ def open_sinks(sinks: Sequence[SinkPlan], context: Context, output: TextIO, *, j
             columns=_columns(context.plan, sink),
             reject=partial(_reject, context, sink),
             at_stop=context.endings.append,
+            warn=context.notices.append,
             output=output,
             prints_json=json,
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from millpond.contracts.json_values import JsonObject, StoredJson
+from millpond.errors import Problem
 from millpond.options import Option, OptionValues
 from millpond.uris import Uri
 
@@ -42,6 +43,8 @@ class SinkSpec:
     reject: Callable[[pa.Table, str, str, int], None] = field(default=_not_rejected, repr=False, compare=False)
     # Called by a sink that has something to do when the app stops, after the last batch, with what that is.
     at_stop: Callable[[Callable[[], None]], None] = field(default=lambda work: None, repr=False, compare=False)
+    # Takes a warning about what a sink does between batches; any thread may call it.
+    warn: Callable[[Problem], None] = field(default=lambda problem: None, repr=False, compare=False)
     # Where a sink prints, None for standard output, and whether as JSON lines.
     output: TextIO | None = field(default=None, repr=False, compare=False)
     prints_json: bool = field(default=False, compare=False)

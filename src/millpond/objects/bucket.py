@@ -34,6 +34,11 @@ MEANINGS = (
         "MP507",
         "Set 's3.access.key' and 's3.secret.key', and check what they permit.",
     ),
+    (
+        "invalid path",
+        "MP502",
+        "Read another folder, or rename the object: without control characters, empty parts (//) and parts of dots.",
+    ),
     (r"NoSuchBucket|status 404", "MP501", "Check the bucket and the key."),
     (r"status (408|429|5\d\d)|SlowDown", UNREACHABLE, "The request is repeated later."),
     (r"status 4\d\d", "MP502", "Check the address and the options."),

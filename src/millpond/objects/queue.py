@@ -7,7 +7,7 @@ they announce is looked at, and a listing of the whole bucket finds the rest.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -56,31 +56,31 @@ class Queue:
                 "sqs", endpoint_url=endpoint, region_name=values["s3.region"], config=config, **given
             )
         self._url: str | None = None
-        self._received: list[str] = []
+        # What each message announced that was received and not deleted yet, by its receipt.
+        self._received: dict[str, tuple[Announced, ...]] = {}
 
-    def receive(self) -> list[Announced]:
-        """What was announced since; the messages are kept until `confirm`."""
-        found: list[Announced] = []
-        with self._coded():
-            url = self._address()
-            for _ in range(RECEIVES_MAX):
-                answer = self._client.receive_message(QueueUrl=url, MaxNumberOfMessages=MESSAGES_MAX)
-                messages = answer.get("Messages", ())
-                for message in messages:
-                    found += announced(message["Body"])
-                    self._received.append(message["ReceiptHandle"])
-                if not messages:
-                    break
-        return found
+    def receive(self) -> Iterator[Announced]:
+        """What was announced since, request by request; the messages are kept until `confirm`."""
+        for _ in range(RECEIVES_MAX):
+            with self._coded():
+                answer = self._client.receive_message(QueueUrl=self._address(), MaxNumberOfMessages=MESSAGES_MAX)
+            messages = answer.get("Messages", ())
+            for message in messages:
+                self._received[message["ReceiptHandle"]] = found = announced(message["Body"])
+                yield from found
+            if not messages:
+                return
 
-    def confirm(self) -> None:
-        """What was received is durable: its messages are deleted."""
+    def confirm(self, unread: Collection[str] = ()) -> None:
+        """What was received is durable: its messages are deleted, except those that announce an `unread` key."""
+        done = [one for one, found in self._received.items() if not any(said.key in unread for said in found)]
         with self._coded():
-            while self._received:
-                some = self._received[:MESSAGES_MAX]
+            for start in range(0, len(done), MESSAGES_MAX):
+                some = done[start : start + MESSAGES_MAX]
                 entries = [{"Id": str(number), "ReceiptHandle": one} for number, one in enumerate(some)]
                 self._client.delete_message_batch(QueueUrl=self._address(), Entries=entries)
-                del self._received[: len(some)]
+                for one in some:
+                    del self._received[one]
 
     def _address(self) -> str:
         if self._url is None:
@@ -106,14 +106,14 @@ class Queue:
             raise self._failure("MP506", message, "Check 'sqs.endpoint' and the network.") from error
 
 
-def announced(body: str) -> list[Announced]:
+def announced(body: str) -> tuple[Announced, ...]:
     """The objects that a message announces; none for a test event, or a message of something else."""
     try:
         event = json.loads(body)
         if isinstance(event, dict) and isinstance(event.get("Message"), str):
             event = json.loads(event["Message"])
         records = event.get("Records", ()) if isinstance(event, dict) else ()
-        return [
+        return tuple(
             # Keys are encoded as in a form.
             Announced(
                 record["s3"]["bucket"]["name"],
@@ -121,6 +121,6 @@ def announced(body: str) -> list[Announced]:
                 "ObjectRemoved" in record.get("eventName", ""),
             )
             for record in records
-        ]
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
-        return []
+        return ()

@@ -14,6 +14,8 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,7 @@ import pyarrow as pa
 
 from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
 from millpond.disk import PRIVATE_FILE, make_folder, sync_file, sync_folder
-from millpond.errors import MillpondError, SinkError, StateError
+from millpond.errors import MillpondError, Problem, Severity, SinkError, StateError
 from millpond.faults import reach
 from millpond.options import NAMES, POSITIVE, SPAN, Option, choice
 from millpond.sinks.destinations import Destination, LocalFolder
@@ -78,10 +80,14 @@ class FileSink:
         age_us = spec.values.get("file.max.age")
         grows = self._rows_max is not None or age_us is not None
         age_s = None if age_us is None else age_us / 1e6
-        self._open = OpenFiles(self._destination, spec.id, self._rows_max, age_s)
+        self._open = OpenFiles(self._destination, spec.id, self._rows_max, age_s, partial(self._warn, spec.warn))
         self._grows = grows
-        with self._disk():
-            self._open.recover()
+        try:
+            self._recover()
+        except SinkError as error:
+            # A server that cannot be reached now may be reached when the flow starts.
+            if error.code != "MP602":
+                raise
         if grows:
             spec.at_stop(self._end)
 
@@ -92,14 +98,28 @@ class FileSink:
             raise SinkError("MP601", f"'{self._shown}' is a file, not a folder.", hint=hint)
         return LocalFolder(folder, folder / STAGING / (spec.writer or "app"))
 
+    def _recover(self) -> None:
+        with self._disk():
+            self._open.recover()
+
     def _end(self) -> None:
         with self._disk():
             self._open.end()
 
+    def _warn(self, warn: Callable[[Problem], None], error: Exception) -> None:
+        """Report that a file was not shown when it was old."""
+        if not isinstance(error, MillpondError):
+            assert isinstance(error, OSError)
+            error = self._refused(error.errno in DISK_FULL, error.strerror or str(error))
+        for problem in error.problems:
+            message = f"A file that reached 'file.max.age' is not shown yet, and this is tried again: {problem.message}"
+            warn(replace(problem, message=message, severity=Severity.WARNING))
+
     marks_rows = False
 
     def require(self, spark: Callable[[], SparkSession]) -> None:
-        """Nothing to do: the folder was created when the sink was opened."""
+        """Show what an earlier run has left. The folder was created when the sink was opened."""
+        self._recover()
 
     def prepare(self, rows: pa.Table) -> pa.Table:
         return rows
@@ -158,6 +178,7 @@ class FileSink:
         if not folder.exists():
             # Already published; a reader may have moved or removed the files since.
             return
+        self._recover()
         with self._lock, self._disk():
             for name, final, *growing in staged["files"]:
                 if not (folder / name).exists():
@@ -167,6 +188,7 @@ class FileSink:
                 else:
                     self._destination.show(folder / name, final)
                 reach("sink.renamed")
+            self._open.show_closing()
             self._destination.settle()
             shutil.rmtree(folder)
         self._rows += staged["rows"]

@@ -2,11 +2,13 @@
 
 A part is durable and committed when it comes here. A file with several parts is first written as a whole, then what
 becomes of it is recorded, then it is shown and its parts are removed: a crash between any two steps shows each row
-once. A run shows what the one before has left.
+once. A file that could not be shown takes no more parts: it may be visible although an error was reported. A run shows
+what the one before has left.
 """
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 import time
@@ -27,49 +29,69 @@ OPEN_MAX = 1000
 
 @dataclass
 class Growing:
-    """A file in the making: the folder with its parts, how many rows they have, and when it must be shown."""
+    """A file in the making: the folder with its parts, how many rows they have, when it must be shown, and whether that
+    was tried."""
 
     folder: Path
     rows: int
     due: float
+    closing: bool = False
 
 
 class OpenFiles:
-    """The growing files of one sink; any thread may call."""
+    """The growing files of one sink; any thread may call. `warn` takes an error of a file that is shown because of its
+    age, once until it was shown."""
 
-    def __init__(self, destination: Destination, name: str, rows_max: int | None, age_s: float | None) -> None:
-        self._destination = destination
+    def __init__(
+        self,
+        destination: Destination,
+        name: str,
+        rows_max: int | None,
+        age_s: float | None,
+        warn: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
+        self._destination, self._warn = destination, warn
         self._parts, self._closing = destination.staging / f"open-{name}", destination.staging / f"closing-{name}"
         self._rows_max, self._age_s = rows_max, age_s
         self._growing: dict[str, Growing] = {}
         self._changed = threading.Condition(threading.RLock())
         self._watch: threading.Thread | None = None
-        self._ended = False
+        self._ended = self._is_recovered = self._warned = False
 
     def rows(self, group: str) -> int:
-        """How many rows a growing file has."""
+        """How many rows a file has that takes more."""
         found = self._growing.get(group)
-        return 0 if found is None else found.rows
+        return 0 if found is None or found.closing else found.rows
 
     def add(self, file: Path, group: str, name: str, rows: int) -> None:
         """Add a part to the file of a group; the first part gives the file its name."""
         with self._changed:
+            before = self._growing.get(group)
+            # The part was cut for a file that may have been shown since, because of its age or by a restart.
+            if before is not None and (before.closing or before.rows + rows > (self._rows_max or math.inf)):
+                self._show(group)
             folder = self._parts / group
             folder.mkdir(parents=True, exist_ok=True)
             file.replace(folder / name.rpartition("/")[2])
+            due = time.monotonic() + self._age_s if self._age_s is not None else float("inf")
+            growing = self._growing.setdefault(group, Growing(folder, 0, due))
+            growing.rows += rows
             for made in (folder, *folder.parents):
                 sync_folder(made)
                 if made == self._parts.parent:
                     break
             reach("sink.part.added")
-            due = time.monotonic() + self._age_s if self._age_s is not None else float("inf")
-            growing = self._growing.setdefault(group, Growing(folder, 0, due))
-            growing.rows += rows
             if self._rows_max is not None and growing.rows >= self._rows_max:
                 self._show(group)
             while len(self._growing) > OPEN_MAX:
                 self._show(next(iter(self._growing)))
             self._wake()
+
+    def show_closing(self) -> None:
+        """Show files again that could not be shown."""
+        with self._changed:
+            for group in [group for group, growing in self._growing.items() if growing.closing]:
+                self._show(group)
 
     def end(self) -> None:
         """Show all files; the app stops."""
@@ -80,15 +102,18 @@ class OpenFiles:
                 self._show(group)
 
     def recover(self) -> None:
-        """Show what an earlier run has left."""
+        """Show what an earlier run has left; called until it succeeds, before anything is added."""
         with self._changed:
+            if self._is_recovered:
+                return
             self._finish()
             for folder in sorted(_folders_with_files(self._parts)):
                 self._show_parts(folder)
             shutil.rmtree(self._parts, ignore_errors=True)
-            self._growing.clear()
+            self._is_recovered = True
 
     def _show(self, group: str) -> None:
+        self._growing[group].closing = True
         self._show_parts(self._growing[group].folder)
         del self._growing[group]
 
@@ -146,12 +171,23 @@ class OpenFiles:
                 if wait_s is None or wait_s > 0:
                     self._changed.wait(wait_s)
                     continue
-                try:
-                    for group in [g for g, growing in self._growing.items() if growing.due <= now]:
-                        self._show(group)
-                except (OSError, MillpondError):
+                old = [group for group, growing in self._growing.items() if growing.due <= now]
+                shown = [self._is_shown(group) for group in old]
+                self._warned = not all(shown)
+                if self._warned:
                     # They stay where they are, and are shown later, at the next start at the latest.
                     self._changed.wait(RETRY_S)
+
+    def _is_shown(self, group: str) -> bool:
+        """Show an old file; False if it could not be shown."""
+        try:
+            self._show(group)
+        except (OSError, MillpondError) as error:
+            if not self._warned:
+                self._warned = True
+                self._warn(error)
+            return False
+        return True
 
 
 def _folders_with_files(folder: Path) -> Iterator[Path]:

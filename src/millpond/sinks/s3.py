@@ -10,6 +10,7 @@ from pathlib import Path
 
 from millpond.contracts.sink import Sink, SinkPlugin, SinkSpec
 from millpond.errors import SinkError
+from millpond.faults import reach
 from millpond.objects.options import S3_OPTIONS, wrong_bucket
 from millpond.sinks.file import OPTIONS as FILE_OPTIONS
 from millpond.sinks.file import FileSink, fits
@@ -35,6 +36,7 @@ class S3Folder:
 
     def show(self, file: Path, name: str) -> None:
         self._bucket.put(file, f"{self._prefix}/{name}" if self._prefix else name)
+        reach("sink.object.written")
         file.unlink()
 
     def settle(self) -> None:

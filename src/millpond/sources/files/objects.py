@@ -43,6 +43,8 @@ class ObjectWhere(Where):
         self._listed: dict[str, Listed] = {}
         self._looked = self._listed_at = float("-inf")
         self._queue = Queue(spec.values, _failure) if spec.values["s3.notifications"] else None
+        # Keys that the queue has announced and that could not be looked at yet.
+        self._unread: set[str] = set()
         self._list_interval_s = spec.values["s3.list.interval"] / 1e6
 
     def use(self, folder: Path | None) -> None:
@@ -64,6 +66,7 @@ class ObjectWhere(Where):
         if self._clock() - self._looked > FRESH_S:
             if self._queue is None or self._clock() - self._listed_at > self._list_interval_s:
                 self._set(self._objects())
+                self._unread.clear()
                 self._listed_at = self._clock()
             else:
                 self._follow(self._queue)
@@ -76,14 +79,24 @@ class ObjectWhere(Where):
 
     def _follow(self, queue: Queue) -> None:
         """Look at what a queue announces, in place of a listing."""
+        # What could not be looked at in the last poll comes first, so that not more than one poll's messages are kept.
+        for one in () if self._unread else queue.receive():
+            if one.bucket == self._bucket.name and self._is_wanted(one.key):
+                self._unread.add(one.key)
+        if not self._unread:
+            return
         found = {one.key: one for one in self._listed.values()}
-        for key in {one.key for one in queue.receive() if one.bucket == self._bucket.name and self._is_wanted(one.key)}:
-            # A message may be late: what became of the object since is what counts.
-            now = self._bucket.head(key)
-            found.pop(key, None)
-            if now is not None:
-                found[key] = now
-        self._set(found.values())
+        try:
+            for key in sorted(self._unread):
+                # A message may be late: what became of the object since is what counts.
+                now = self._bucket.head(key)
+                self._unread.remove(key)
+                found.pop(key, None)
+                if now is not None:
+                    found[key] = now
+        finally:
+            # Where a request fails, the objects before it were found, and the others are looked at in the next poll.
+            self._set(found.values())
 
     def _is_wanted(self, key: str) -> bool:
         """Whether the URI names an object of this key."""
@@ -93,7 +106,7 @@ class ObjectWhere(Where):
 
     def confirm(self) -> None:
         if self._queue is not None:
-            self._queue.confirm()
+            self._queue.confirm(self._unread)
 
     def exists(self) -> bool:
         return bool(self.look())

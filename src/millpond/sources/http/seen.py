@@ -6,7 +6,6 @@ import base64
 import csv
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -38,13 +37,35 @@ class Known:
         return Known(np.union1d(np.setdiff1d(self.last, left, assume_unique=True), added))
 
 
+class Occurrences:
+    """How often each hash has occurred so far: sorted arrays, of which each is more than twice as long as the next, so
+    that millions of records need 8 bytes each."""
+
+    def __init__(self) -> None:
+        self._sorted: list[Hashes] = []
+
+    def numbers(self, found: Hashes) -> list[int]:
+        """Of each hash, which occurrence it is, from 1."""
+        order = np.argsort(found, kind="stable")
+        ordered = found[order]
+        numbers = np.empty(len(found), np.int64)
+        numbers[order] = np.arange(1, len(found) + 1) - np.searchsorted(ordered, ordered, "left")
+        for before in self._sorted:
+            numbers += np.searchsorted(before, found, "right") - np.searchsorted(before, found, "left")
+        self._sorted.append(ordered)
+        while len(self._sorted) > 1 and len(self._sorted[-2]) <= 2 * len(self._sorted[-1]):
+            last = self._sorted.pop()
+            self._sorted[-1] = np.sort(np.concatenate([self._sorted[-1], last]))
+        return numbers.tolist()
+
+
 class Sieve:
     """Passes only the new records of one response. Equal records are counted: a second one is new if there was one
     before. Of records with one key, all are new if that key did not exist."""
 
     def __init__(self, known: Known, key: Sequence[str] | None, form: FileFormat, names: Sequence[str] = ()) -> None:
         self._known, self._key, self._form, self.names = known, key, form, names
-        self._counts: Counter[bytes] = Counter()
+        self._occurrences = Occurrences()
         self._all: list[Hashes] = []
         # Of the records of a page that passed: where they are, and their hashes.
         self.positions: list[npt.NDArray[np.int64]] = []
@@ -57,8 +78,9 @@ class Sieve:
     def keep(self, piece: Piece) -> Piece:
         """The new records of a piece."""
         texts = [value.as_py().strip(BLANKS) for value in piece.values]
-        whole = [self._numbered(self._identity(text, by_key=False)) for text in texts]
-        occurrences = _hashes(whole)
+        whole = [self._identity(text, by_key=False) for text in texts]
+        numbers = self._occurrences.numbers(_hashes(whole))
+        occurrences = _hashes([b"%b#%d" % one for one in zip(whole, numbers, strict=True)])
         bases = occurrences if self._key is None else _hashes([self._identity(text, by_key=True) for text in texts])
         self._all.append(bases)
         new = ~np.isin(bases, self._known.last) & ~np.isin(occurrences, self._known.came)
@@ -78,10 +100,6 @@ class Sieve:
         """The difference between the whole response and the last one."""
         now = np.unique(np.concatenate(self._all)) if self._all else NONE
         return np.setdiff1d(now, self._known.last), np.setdiff1d(self._known.last, now)
-
-    def _numbered(self, identity: bytes) -> bytes:
-        self._counts[identity] += 1
-        return identity + b"#%d" % self._counts[identity]
 
     def _identity(self, text: bytes, *, by_key: bool) -> bytes:
         """A record by its values, in whatever order and with whatever blanks they were written; one that cannot be read

@@ -23,8 +23,8 @@ from millpond.sources.webhook.inbox import Inbox, Spot
 from millpond.sources.webhook.requests import UNSENT, Refused, authorize, body_of, records_of
 
 INTERVAL_S = 0.02
-# Batches that are made ahead; what comes meanwhile waits in the inbox, and makes larger batches.
-FILES_MAX = 2
+# Batches that are made ahead while the app runs; what comes meanwhile waits in the inbox, and makes larger batches.
+LIVE_FILES_MAX = 2
 RETRY_AFTER_S = "1"
 
 
@@ -32,7 +32,6 @@ class WebhookFeeder(SentRecords):
     """A position has a place in the log of the inbox, and the next number."""
 
     interval_s = INTERVAL_S
-    files_max = FILES_MAX
 
     def __init__(self, spec: SourceSpec) -> None:
         super().__init__(spec)
@@ -57,6 +56,8 @@ class WebhookFeeder(SentRecords):
             self._moving += len(group.lines)
             yield Polled(rows, at, bytes=sum(map(len, group.lines)))
             number = behind
+        # What waited at the start was taken as a whole: with `--once` there is no other poll.
+        self.files_max = LIVE_FILES_MAX
 
     def kept(self, position: Position) -> None:
         count = position["next"] - self._next
