@@ -1,4 +1,4 @@
-"""One Spark cluster for the tests of a file, and an S3 server beside it."""
+"""One Spark cluster for the tests of a file, an S3 server and a Kafka broker beside it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 from tests.cluster.servers import Cluster
+from tests.kafka.conftest import broker, topic
 from tests.objects.conftest import Bucket
 from tests.objects.servers import s3_server
+
+__all__ = ["broker", "topic"]
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,12 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from tests.cluster.servers import DRIVER, HOME, HOST, Cluster, DriverPage, executors, kill_executor, wait_for
+from tests.kafka.topics import Topic
 from tests.objects.conftest import Bucket
 from tests.objects.servers import ACCESS, REGION, SECRET
 from tests.ports import free_ports
+
+from millpond.engine.spark.java import connector_jars
 
 MILLPOND = (sys.executable, "-m", "millpond.cli.main")
 FILE_EVENTS = 9_000
@@ -76,7 +79,9 @@ session.stop()
 class Driver:
     """A driver in a folder of its own, on data that all drivers share."""
 
-    def __init__(self, cluster: Cluster, name: str, text: str, data: Path, *words: str) -> None:
+    def __init__(
+        self, cluster: Cluster, name: str, text: str, data: Path, *words: str, jars: Path | None = None
+    ) -> None:
         folder = prepared(cluster, name, text)
         (port,) = free_ports(1)
         self.page, self._log = DriverPage(port), folder / "log.txt"
@@ -85,7 +90,7 @@ class Driver:
         command = [*MILLPOND, "run", "app.sql", "--no-http", *settings, *words]
         with self._log.open("wb") as log:
             how = {**cluster.accounts.of(DRIVER), "cwd": folder, "stdout": log, "stderr": log}
-            self.process = subprocess.Popen(command, env=around(folder), start_new_session=True, **how)
+            self.process = subprocess.Popen(command, env=around(folder, jars), start_new_session=True, **how)
 
     def failure(self) -> str | None:
         return None if self.process.poll() is None else self._log.read_text()
@@ -99,10 +104,11 @@ class Driver:
         self.process.wait()
 
 
-def around(folder: Path) -> dict[str, str]:
+def around(folder: Path, jars: Path | None = None) -> dict[str, str]:
     """The environment of a driver."""
+    connectors = {} if jars is None else {"MILLPOND_JARS": str(jars)}
     own = {"HOME": str(folder), "MILLPOND_SPARK_UI": "true", "SPARK_LOCAL_IP": HOST, "MILLPOND_CLASS_ARCHIVE": "off"}
-    return os.environ | own | {"MILLPOND_DRIVER_MEMORY": "1g", "PYSPARK_PYTHON": sys.executable}
+    return os.environ | own | connectors | {"MILLPOND_DRIVER_MEMORY": "1g", "PYSPARK_PYTHON": sys.executable}
 
 
 def prepared(cluster: Cluster, name: str, text: str) -> Path:
@@ -170,6 +176,28 @@ def test_kills_of_executors_workers_and_drivers_cost_time_but_no_rows(cluster: C
     assert written(data) == expected(events)
     check_totals(data, events)
     check_bucket(bucket, events)
+
+
+@pytest.mark.process
+def test_executors_read_kafka_and_a_killed_driver_loses_and_doubles_nothing(
+    cluster: Cluster, topic: Callable[..., Topic]
+) -> None:
+    """Each batch is larger than the driver takes, so that executors read its messages; the driver is killed in one."""
+    source, data = topic(4), data_in(cluster, "messages")
+    events = [{"id": n, "user_id": f"u{n % USERS}", "quantity": n % 7} for n in range(2 * FILE_EVENTS)]
+    source.send(*events[:FILE_EVENTS])
+    text = SLOW.format(data=data).replace(f"'file://{data}/in/*.jsonl'", source.uri)
+    jars = cluster.folder_for("jars")
+    for jar in connector_jars("kafka", os.environ):
+        shutil.copy(jar, jars)
+    driver = Driver(cluster, "consumer", text, data, jars=jars)
+    driver.busy_executor()
+    driver.kill()
+    source.send(*events[FILE_EVENTS:])
+    again = Driver(cluster, "consumer", text, data, "--once", jars=jars)
+    assert again.process.wait(LONGEST_S) == 0, again.failure()
+    assert written(data) == expected(len(events))
+    check_totals(data, len(events))
 
 
 def check_totals(data: Path, events: int) -> None:
