@@ -211,6 +211,45 @@ def test_sqlalchemy_reflects_tables_with_their_keys(started: Callable[..., int],
     engine.dispose()
 
 
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+def test_values_of_sqlalchemy_keep_their_digits(port: int, driver: str) -> None:
+    engine = sa.create_engine(f"postgresql+{driver}://me@127.0.0.1:{port}/shop")
+    users = sa.table("users", *map(sa.column, ("user_id", "paid", "score", "at", "day", "ok", "b")))
+    found = [
+        (users.c.paid, sa.Numeric(), Decimal("10.50")),
+        (users.c.score, sa.Float(), 1.5),
+        (users.c.score * 1.1, sa.Double(), 1.5 * 1.1),
+        (users.c.at, sa.DateTime(timezone=True), MOMENT),
+        (users.c.day, sa.Date(), date(2026, 3, 1)),
+        (users.c.ok, sa.Boolean(), True),
+        (users.c.b, sa.BigInteger(), 9_000_000_000),
+        (users.c.user_id, sa.Text(), "u1"),
+    ]
+    with engine.connect() as connection:
+        for column, kind, value in found:
+            query = sa.select(users.c.user_id).where(column == sa.bindparam("given", value, kind))
+            assert connection.execute(query).scalars().all() == ["u1"], (str(query), value)
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("sql", "value"),
+    [
+        ("'x'::text || 'b::text'", "xb::text"),
+        ("'1.50'::numeric", Decimal("1.50")),
+        ("1.25::numeric(9,1)", Decimal("1.3")),
+        ("'7'::int8 + '1'::pg_catalog.int4", 8),
+        ("0.1::float", 0.1),
+        ("'t'::bool", True),
+        ("'2026-03-01 10:00:00'::timestamp with time zone", datetime(2026, 3, 1, 10, tzinfo=UTC)),
+        ("extract(epoch FROM TIMESTAMP '2026-03-01 10:00:00')::bigint", 1_772_359_200),
+    ],
+)
+def test_types_of_postgresql_are_understood_in_casts(port: int, sql: str, value: object) -> None:
+    with connect(port) as connection:
+        assert connection.execute(f"SELECT {sql}").fetchone() == (value,)
+
+
 DASHBOARDS: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
     "grafana tables": (
         """

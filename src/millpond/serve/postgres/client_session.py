@@ -20,8 +20,9 @@ from millpond.serve.postgres import protocol as wire
 from millpond.serve.postgres.catalog_functions import SETTINGS
 from millpond.serve.postgres.pg_catalog import Catalog, mentions_catalog
 from millpond.serve.postgres.sqlstate import READ_ONLY, ClientError, error_fields
-from millpond.serve.postgres.wire_values import TEXT, data_rows, literal, parameter, shapes
-from millpond.sql.split import first_word, outside_strings, split_statements
+from millpond.serve.postgres.statement_text import own_words, parameter_count, with_literals
+from millpond.serve.postgres.wire_values import TEXT, data_rows, parameter, shapes
+from millpond.sql.split import first_word, split_statements
 
 if TYPE_CHECKING:
     from millpond.app.app import App
@@ -34,10 +35,6 @@ LOOK_S = 0.5
 BEGINS, ENDS = ("BEGIN", "START"), ("COMMIT", "END", "ROLLBACK", "ABORT")
 # What changes nothing here, and is answered as if it did.
 IGNORED = ("SET", "RESET", "DISCARD", "DEALLOCATE", "CLOSE", "LISTEN", "UNLISTEN", "SAVEPOINT", "RELEASE", "CHECKPOINT")
-_SCHEMA = re.compile(r"\bpublic\s*\.\s*", re.I)
-_QUOTED_SCHEMA = re.compile(r'"public"\s*\.\s*', re.I)
-_PARAMETER = re.compile(r"\$(\d+)")
-_STRINGS = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"]|\"\")*\"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/", re.S)
 _SHOW = re.compile(r"^\s*show\s+(?:session\s+)?(.+?)\s*$", re.I | re.S)
 
 
@@ -50,7 +47,7 @@ class Statement:
 
     @property
     def parameters(self) -> int:
-        return max((int(n) for n in _PARAMETER.findall(_blanked(self.sql))), default=0)
+        return parameter_count(self.sql)
 
     def oid(self, number: int) -> int:
         """Of a parameter; text if the client did not name one."""
@@ -342,7 +339,7 @@ class Session:
             return Answer("SHOW", shown)
         if word in ("SELECT", "WITH", "VALUES") and mentions_catalog(sql):
             return _selected(await self._cancellable(lambda _: self._of_catalog(sql, values)))
-        text, ordered = _own_words(sql, values)
+        text, ordered = own_words(sql, values)
         statements = await self._served.in_thread(read_statements, text, self._served.policy)
         if not statements or isinstance(statements[0], READING):
             return _selected(
@@ -353,7 +350,7 @@ class Session:
     async def _changed(self, word: str, sql: str, values: list[Any]) -> Answer:
         if not self._served.policy.write:
             raise ClientError(READ_ONLY, "Over this connection the app is read-only.", "Run it with --pg-write.")
-        text = _with_literals(sql, values)
+        text = with_literals(sql, values)
         if self._status == IN_TRANSACTION and word in ("INSERT", "UPDATE", "DELETE", "UPSERT", "MERGE"):
             self._transaction = self._transaction or Transaction(self.app)
             count = await self._transaction.execute(text)
@@ -373,7 +370,7 @@ class Session:
     def _of_catalog(self, sql: str, values: list[Any]) -> pa.Table:
         catalog = Catalog(self.app, self.database, self.user)
         try:
-            return catalog.answer(_with_literals(sql, values))
+            return catalog.answer(with_literals(sql, values, catalog=True))
         finally:
             catalog.close()
 
@@ -401,33 +398,6 @@ def _setting(sql: str) -> pa.Table | None:
     name = {"transaction_isolation_level": "transaction_isolation", "time_zone": "timezone"}.get(name, name)
     values = {key.lower(): value for key, value in SETTINGS.items()}
     return pa.table({name: [values[name]]}) if name in values else None
-
-
-def _own_words(sql: str, values: list[Any]) -> tuple[str, list[Any]]:
-    """The statement in Millpond's words, with every position where it was: `?` for `$1`, and no schema `public`."""
-    text = outside_strings(sql, _SCHEMA)
-    text = _QUOTED_SCHEMA.sub(lambda found: " " * len(found[0]), text)
-    order = [int(n) - 1 for n in _PARAMETER.findall(_blanked(text))]
-    if any(n >= len(values) for n in order):
-        raise ClientError("42P02", "The statement names a parameter that was not sent.")
-    return outside_strings(text, _PARAMETER, "?"), [values[n] for n in order]
-
-
-def _blanked(text: str) -> str:
-    return _STRINGS.sub(lambda found: " " * len(found[0]), text)
-
-
-def _with_literals(sql: str, values: list[Any]) -> str:
-    """The statement with its parameters written out, for what takes none."""
-    text = _QUOTED_SCHEMA.sub(lambda found: " " * len(found[0]), outside_strings(sql, _SCHEMA))
-    blank, made, start = _blanked(text), [], 0
-    for found in _PARAMETER.finditer(blank):
-        number = int(found[1]) - 1
-        if number >= len(values):
-            raise ClientError("42P02", "The statement names a parameter that was not sent.")
-        made += [text[start : found.start()], literal(values[number])]
-        start = found.end()
-    return "".join([*made, text[start:]])
 
 
 @dataclass(frozen=True)
