@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -159,8 +159,19 @@ def _ids(processes: Processes, words: list[str]) -> list[str]:
 def jobs(tests: list[str], times: int) -> list[Job]:
     """All files take their first turns before one takes its next: a run that is interrupted has tried every test."""
     files = [tuple(found) for _, found in groupby(sorted(tests, key=_file), key=_file)]
-    starts = range(1, times + 1, TURNS_PER_PROCESS)
-    return [Job(file, range(start, min(start + TURNS_PER_PROCESS, times + 1))) for start in starts for file in files]
+    found = (
+        Job(file, range(start, min(start + turns, times + 1)))
+        for file in files
+        for start, turns in _starts(file, times)
+    )
+    return sorted(found, key=lambda job: job.turns[0])
+
+
+def _starts(file: Sequence[str], times: int) -> Iterator[tuple[int, int]]:
+    """The first turn of each process, and how many it takes. A test that follows itself keeps its fixtures in pytest,
+    so a file with one test takes a process for each."""
+    turns = TURNS_PER_PROCESS if len(file) > 1 else 1
+    return ((start, turns) for start in range(1, times + 1, turns))
 
 
 def _file(test: str) -> str:

@@ -38,15 +38,15 @@ def test_tests_run_so_many_times_and_a_failure_is_counted(
     broken = tmp_path / "test_broken.py"
     broken.write_text(
         "from pathlib import Path\n"
-        f"def test_every_second_time():\n    seen = Path({str(seen)!r})\n"
+        f"def test_every_second_time(tmp_path):\n    seen = Path({str(seen)!r})\n"
         "    if seen.exists():\n        seen.unlink()\n        raise AssertionError\n    seen.touch()\n"
     )
-    assert main(flaky, monkeypatch, [SOUND, str(broken)], "--times", "6", "--idle") == 1
+    assert main(flaky, monkeypatch, [SOUND, str(broken)], "--times", "4", "--idle") == 1
     said = capsys.readouterr().out
     table = {line.split()[0].rpartition("::")[2]: line.split()[1:3] for line in said.splitlines() if "::" in line}
     assert table == {
-        "test_every_second_time": ["6", "3"],
-        "test_signals_go_back_to_whom_they_belonged": ["6", "0"],
+        "test_every_second_time": ["4", "2"],
+        "test_signals_go_back_to_whom_they_belonged": ["4", "0"],
     }
 
 

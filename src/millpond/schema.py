@@ -54,6 +54,8 @@ def type_name(type_: pa.DataType | None) -> str:
         return "STRING"
     if pa.types.is_timestamp(type_):
         return "TIMESTAMP" if type_.tz else "TIMESTAMP_NTZ"
+    if pa.types.is_duration(type_) or pa.types.is_interval(type_):
+        return "INTERVAL"
     return str(type_).upper()
 
 

@@ -141,6 +141,12 @@ def test_times_move_by_the_calendar() -> None:
     assert values("CAST(at AS STRING)")[0] == "2024-02-29 12:00:00"
 
 
+@pytest.mark.parametrize("text", ["INTERVAL 5 MINUTES", "array(INTERVAL 1 DAY)", "coalesce(NULL, INTERVAL 1 MONTH)"])
+def test_an_interval_literal_has_no_value_here(text: str) -> None:
+    with pytest.raises(NotCompilable):
+        values(text)
+
+
 def test_the_time_is_one_for_all_rows_and_can_be_set() -> None:
     compiled = compile_expression(parse_expression("current_timestamp() > at"), SCHEMA)
     assert compiled.evaluate(ROWS, now=datetime(2024, 1, 1, tzinfo=UTC)).to_pylist() == [False] * 4

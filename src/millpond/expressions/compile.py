@@ -48,6 +48,10 @@ from millpond.schema import Column, Schema
 __all__ = ["Compiled", "NotCompilable", "compile_expression", "refusal"]
 
 
+# Only these take an INTERVAL literal, whose units Arrow's types do not have.
+OF_INTERVALS = ("+", "-", "sequence")
+
+
 @dataclass(frozen=True)
 class Compiled:
     """A compiled expression; `columns` are the columns it reads, by their declared names."""
@@ -116,7 +120,7 @@ def compile_expression(
     positions = placeholders(expr)
     constants = counted(len(positions), parameters)
     compiler = _Compiler(schema, names, constants, positions)
-    node = compiler.node(read(expr))
+    node = _value(compiler.node(read(expr)))
     return Compiled(expr, node.type, tuple(compiler.columns), schema, names, node, shape(constants))
 
 
@@ -156,7 +160,7 @@ class _Compiler:
     def _higher_order(self, call: Call) -> Node:
         """A function with lambdas; each body is compiled with its parameters typed by the other arguments."""
         function = LAMBDAS[call.name]
-        nodes = [self.node(a) for a in call.arguments if not isinstance(a, Lambda)]
+        nodes = [_value(self.node(a)) for a in call.arguments if not isinstance(a, Lambda)]
         types = [n.type for n in nodes]
         bodies = [self._body(a, function.parameters(types, n)) for n, a in enumerate(lambdas_of(call))]
         gives = function.gives(types, [body.node.type for body in bodies]) if bodies else None
@@ -172,7 +176,7 @@ class _Compiler:
         first = 1 + max((slot for _, slot in self.variables.values()), default=-1)
         own = {name: (type_, first + n) for n, (name, type_) in enumerate(zip(term.names, types, strict=False))}
         inner = replace(self, variables={**self.variables, **own})
-        return Body(inner.node(term.body), tuple(slot for _, slot in own.values()))
+        return Body(_value(inner.node(term.body)), tuple(slot for _, slot in own.values()))
 
     def _column(self, reference: exp.Column) -> Node:
         column, fields = resolve(reference, self.schema, self.names)
@@ -191,6 +195,8 @@ class _Compiler:
         if call.name in LAMBDAS:
             return self._higher_order(call)
         nodes = [self.node(a) for a in call.arguments]
+        if call.name not in OF_INTERVALS:
+            nodes = [_value(node) for node in nodes]
         if call.name in ("cast", "try_cast"):
             return _guarded(casts.node(nodes[0], call.to, safe=call.name == "try_cast"), call, nodes)
         if call.name == ".":
@@ -231,6 +237,13 @@ def constant_node(term: Constant) -> Node:
         return Node(term.type, lambda _: pa.scalar(True), constant=term.value)
     value = pa.scalar(term.value, term.type)
     return Node(term.type, lambda _: value, constant=value)
+
+
+def _value(node: Node) -> Node:
+    """The node, unless it is an interval literal, which has no value."""
+    if isinstance(node.constant, Interval):
+        raise NotCompilable("an INTERVAL literal as a value")
+    return node
 
 
 def _applied(kernel: Kernel | SpecialForm, nodes: Sequence[Node], site: Site) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -23,6 +24,8 @@ from millpond.schema import TIMESTAMP
 from millpond.sql import foreign, nodes
 
 WINDOW_COLUMNS = ("window_start", "window_end")
+# `INTERVAL 5m`, where 5m is a name.
+DURATION = re.compile(r"\d+(ms|[smhd])", re.IGNORECASE)
 
 
 class Relations(Protocol):
@@ -211,6 +214,8 @@ def _report_missing(name: exp.Identifier, items: list[Item], names: Names) -> No
     columns = [c.name for i in items if i.columns is not None for c in (*i.columns, *i.hidden)]
     shown = [c.name for i in items if i.columns is not None for c in i.columns]
     hint = foreign.COLUMNS.get(name.name.lower()) or did_you_mean(name.name, columns)
+    if not hint and DURATION.fullmatch(name.name):
+        hint = foreign.COLUMNS["interval"]
     if not hint and (name.args.get("quoted") or not items):
         hint = f"Write a text in single quotes: '{name.name}'."
     if name.name.lower() in names.later:

@@ -11,6 +11,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 WINDOWS = "GROUP BY key, TUMBLING(ts, INTERVAL 1 MINUTE); also SLIDING(ts, size, slide) and SESSION(ts, gap)"
 
 
+_INTERVAL = "Write INTERVAL 5 MINUTES, or INTERVAL '5' MINUTE."
+
+
 @dataclass(frozen=True)
 class Phrase:
     """Words that no statement of Millpond has: `pattern` matches the tokens separated by one space, strings as '' and
@@ -157,6 +160,7 @@ PHRASES = (
     ),
     Phrase(r"DOUBLE PRECISION", "DOUBLE PRECISION", "Write DOUBLE."),
     Phrase(r"CHARACTER VARYING.*", "CHARACTER VARYING", "Write STRING."),
+    Phrase(r"INTERVAL \d+ ?(MS|[SMHD])(?!\w)", "INTERVAL 5m", _INTERVAL),
     Phrase(
         r"[-+] \d+ (MILLISECOND|SECOND|MINUTE|HOUR|DAY|WEEK|MONTH|YEAR)S?",
         "a number with a unit",
@@ -229,6 +233,7 @@ FUNCTIONS = {
 }
 
 COLUMNS = {
+    "interval": _INTERVAL,
     "rowtime": "Write _timestamp, the time of a message, or a column of the event.",
     "_rowtime": "Write _timestamp, the time of a message, or a column of the event.",
     "rowkey": "Write _key.",

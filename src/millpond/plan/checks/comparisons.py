@@ -70,7 +70,7 @@ def _condition(node: exp.Expr) -> exp.Expr | None:
         return as_expression(node.this)
     if isinstance(node, exp.Join):
         return node.args.get("on")
-    if isinstance(node, exp.If) and isinstance(node.parent, exp.Case) and node.parent.this is None:
+    if isinstance(node, exp.If) and not (isinstance(node.parent, exp.Case) and node.parent.this is not None):
         return as_expression(node.this)
     return None
 
