@@ -170,3 +170,13 @@ def test_repair_makes_the_identity_again_from_the_ledger(
     assert main(["doctor", "--state", str(state)]) == 0
     assert (state / "app.json").read_bytes() == (made / ".millpond" / "app" / "app.json").read_bytes()
     assert waiting(folder, spark) == [[3, 4], []]
+
+
+def test_what_cannot_be_repaired_is_reported(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = next(file for file in files_of(made / ".millpond" / "app") if file.name == "journal.jsonl")
+    folder = damaged(made, tmp_path / "app", journal, flip)
+    assert main(["doctor", "--repair", "--state", str(folder / ".millpond" / "app")]) == 1
+    reported = capsys.readouterr().out
+    assert f"{journal} is damaged in line" in reported
+    assert "Restore the state directory from a copy" in reported
+    assert "Not damaged" not in reported

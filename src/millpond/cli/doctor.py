@@ -38,8 +38,9 @@ def run(arguments: Arguments) -> int:
         print(*(f"installed  {file}" for file in _installed(arguments.install)), sep="\n")
         return 0
     if arguments.repair:
-        print(*_repaired(arguments.state), sep="\n")
-        return 0
+        lines, whole = _repaired(arguments.state)
+        print(*lines, sep="\n")
+        return 0 if whole else 1
     if arguments.file:
         from millpond.cli.server_objects import server_objects
 
@@ -65,8 +66,9 @@ def _show(findings: list[Finding], arguments: Arguments, verdict: Callable[[list
     return 1 if any(finding.state in (MISSING, DAMAGED) for finding in findings) else 0
 
 
-def _repaired(state: str | None) -> Iterator[str]:
-    """Repair each state directory and describe what was done, line by line; MP807 if there is none."""
+def _repaired(state: str | None) -> tuple[list[str], bool]:
+    """Repair each state directory: what was done and what is still damaged, line by line, and whether nothing is; MP807
+    if there is none."""
     folders = [Path(state)] if state else sorted(path for path in Path(".millpond").glob("*") if path.is_dir())
     stores = [folder / STORE for folder in folders if (folder / STORE).is_dir()]
     if not stores:
@@ -75,12 +77,17 @@ def _repaired(state: str | None) -> Iterator[str]:
             "MP807", f"There is no state in {where}.", hint="Name it: millpond doctor --repair --state DIR"
         )
     # Imported here, because tables load numpy and Arrow's kernels, which other commands do not need.
-    from millpond.cli.state_health import mended
+    from millpond.cli.state_health import damage_beside_tables, mended
     from millpond.tables.repair import repair, values_of
 
+    lines, whole = [], True
     for store in stores:
         done = [*repair(store), *mended(store.parent, values_of(store))]
-        yield from (f"{store.parent}  {line}" for line in done or ["Not damaged; nothing was changed."])
+        left = [f for f in damage_beside_tables(store.parent, values_of(store)) if f.state == DAMAGED]
+        done += [f"Not repaired: {finding.detail} {finding.command}" for finding in left]
+        lines += [f"{store.parent}  {line}" for line in done or ["Not damaged; nothing was changed."]]
+        whole = whole and not left
+    return lines, whole
 
 
 def _examined(folder: Path) -> Iterator[Finding]:
