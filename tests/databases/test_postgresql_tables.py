@@ -289,6 +289,25 @@ def test_a_wrong_login_and_a_server_that_is_not_there(postgresql: Database, run:
         run("CREATE TABLE t AS SELECT * FROM postgresql://ann:secret@localhost:1/db?table=users;", once=True)
 
 
+def test_a_missing_privilege_is_an_error_that_names_it(postgresql: Database, run: App) -> None:
+    user = f"reader_of_{postgresql.name}"
+    postgresql.execute(*USERS, f"CREATE ROLE {user} LOGIN REPLICATION PASSWORD 'pw'")
+    uri = f"postgresql://{user}:pw@localhost:{postgresql.server.port}/{postgresql.name}?table=users"
+    with pytest.raises(mp.MillpondError, match=rf"MP507.*denies access: permission denied for table(.|\n)*'{user}'"):
+        run(f"CREATE TABLE t AS SELECT * FROM {uri};", once=True)
+    postgresql.execute(f"GRANT SELECT ON users TO {user}")
+    with pytest.raises(mp.MillpondError, match=r"MP514(.|\n)*As the owner of the tables: CREATE PUBLICATION"):
+        run(f"CREATE TABLE t AS SELECT * FROM {uri} WITH ('cdc' = 'true');", once=True)
+    assert len(rows(run(f"CREATE TABLE t AS SELECT * FROM {uri};", once=True), "SELECT id FROM t")) == 2
+
+
+def test_a_query_of_a_running_app_reads_tables_only(postgresql: Database, run: App) -> None:
+    postgresql.execute(*USERS)
+    app = run("CREATE TABLE t (id INT PRIMARY KEY);")
+    with pytest.raises(mp.MillpondError, match=r"MP101.*is not one(.|\n)*CREATE TABLE users AS SELECT"):
+        app.query(f"SELECT * FROM {postgresql.uri}?table=users")
+
+
 def test_no_password_is_stored(postgresql: Database, run: App, tmp_path: Path) -> None:
     postgresql.execute(*USERS)
     run(f"CREATE TABLE users AS SELECT * FROM {postgresql.uri}?table=users;", once=True)

@@ -18,11 +18,12 @@ from tests.databases.servers import Database, drop_slots, until
 from tests.seeds import FRESH, replayed_by
 
 import millpond as mp
+from millpond.engine.feeds import change_spool
 
 App = Callable[..., mp.App]
 Draw = Callable[[random.Random], Any]
 SOAK = bool(os.environ.get("MILLPOND_SOAK"))
-KILLS = 20 if SOAK else 3
+KILLS, LARGE = (20, 1_000_000) if SOAK else (3, 20_000)
 KINDS = ("postgresql", "mysql")
 TEXTS = ("", "a", "Größe", "o'clock", 'say "x"', "\\", "日本", "line\nline", "%s", "NULL")
 
@@ -144,6 +145,10 @@ def shown(value: Any) -> str:
     return repr(value)
 
 
+def rows_of(app: mp.App, query: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in app.query(query).rows()]
+
+
 def rows_here(app: mp.App, table: RandomTable) -> list[list[str]]:
     return sorted([shown(value) for value in row.values()] for row in app.query(f"SELECT * FROM {table.name}").rows())
 
@@ -178,6 +183,24 @@ def test_captured_tables_equal_those_of_the_server(database: Database, run: App,
     transact(database, tables, random_, 30)
     for table in tables:
         equal(app, database, table)
+
+
+def test_a_large_batch_of_changes_is_one_commit(database: Database, run: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction that waits for its end in a file."""
+    monkeypatch.setattr(change_spool, "BYTES_MAX", 64 << 20 if SOAK else 100_000)
+    database.execute("CREATE TABLE numbers (id INT PRIMARY KEY, n INT)", "INSERT INTO numbers VALUES (0, 0)")
+    app = run(f"CREATE TABLE numbers AS SELECT * FROM {database.uri}?table=numbers WITH ('cdc' = 'true');")
+    before = app.query("SHOW TABLES").rows()[1]["version"]
+    is_mysql = database.server.name == "mysql"
+    series = f"seq_1_to_{LARGE}" if is_mysql else f"generate_series(1, {LARGE}) AS q(seq)"
+    database.transaction(
+        f"INSERT INTO numbers SELECT seq, seq FROM {series}",
+        "DELETE FROM numbers WHERE id % 3 = 0",
+        "UPDATE numbers SET n = -n WHERE id % 3 = 1",
+    )
+    query = "SELECT count(*), sum(n) FROM numbers"
+    until(lambda: rows_of(app, query) == database.rows(query), limit_s=240.0)
+    assert app.query("SHOW TABLES").rows()[1]["version"] == before + 1
 
 
 @pytest.mark.process

@@ -140,6 +140,10 @@ def the_query(plan: Plan) -> OneShot:
     if len(plan.one_shots) != 1 or not asked or plan.flows:
         hint = "Write one SELECT over tables; to change tables, use the app's file or app.execute."
         raise SqlError("MP101", "This is not a single query over tables.", hint=hint)
+    if plan.sources and not isinstance(asked[0].statement, Explain):
+        source = plan.sources[0]
+        hint = f"Declare it first: CREATE TABLE {source.name} AS SELECT * FROM {source.spec.uri.scheme}://..."
+        raise SqlError("MP101", f"A query reads tables, and '{source.spec.shown}' is not one.", hint=hint)
     return plan.one_shots[0]
 
 

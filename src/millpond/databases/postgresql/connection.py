@@ -45,6 +45,7 @@ SORTS = (
     ("58", "MP506"),
     ("XX", "MP502"),
 )
+NO_PRIVILEGE = "42501"
 # Words of libpq where there is no state, because no server has answered.
 LOGIN_WORDS = ("password authentication failed", "no password supplied", "role ", "pg_hba.conf", "authentication")
 TLS = "TLS"
@@ -140,6 +141,9 @@ def failure(address: Address, state: str | None, text: str, what: str = "") -> S
         "MP508": f"PostgreSQL cannot read {shown}: {reported}",
         "MP502": f"PostgreSQL cannot read {shown}: {reported}",
     }
+    if state == NO_PRIVILEGE:
+        messages[code] = f"PostgreSQL at {address.shown} denies access: {reported}"
+        hints[code] = f"Grant the user '{address.username or ''}' what it needs, such as SELECT on the table."
     if code == TLS:
         code = "MP508"
         hints[code] = (
