@@ -35,6 +35,10 @@ DRIVER_ROWS = 200_000
 PARSED_FACTOR, TABLE_FACTOR, PAIRS_FACTOR = 5, 5, 10
 
 
+# Records that only Spark can parse are evaluated on the driver up to this many: transferring more takes longer.
+COLLECTED_ROWS_MAX = 40_000
+
+
 @dataclass(frozen=True)
 class Limits:
     """The sizes up to which the driver evaluates a query; beyond them Spark does."""
@@ -46,6 +50,11 @@ class Limits:
     def parsed_rows(self) -> int:
         """Records of a batch that Spark would have to parse first; the driver stays faster up to more of these."""
         return self.driver_rows * (PARSED_FACTOR if self.is_local else 1)
+
+    @property
+    def collected_rows(self) -> int:
+        """Records of a batch that Spark has parsed, and that are transferred to the driver."""
+        return min(self.driver_rows, COLLECTED_ROWS_MAX)
 
     @property
     def table_rows(self) -> int:

@@ -71,7 +71,7 @@ def completed(scheme: str, uri: Uri, given: Mapping[str, Any], connections: Mapp
 SINK_PARAMETERS = ("table", "schema")
 
 
-def said_by_sink(uri: Uri) -> tuple[str, ...]:
+def set_by_sink(uri: Uri) -> tuple[str, ...]:
     """The options that the URI of a sink gives by itself."""
     return (*set_by(uri), *(name.lower() for name, _ in uri.params))
 

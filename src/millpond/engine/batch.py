@@ -16,7 +16,7 @@ from sqlglot import exp
 from millpond.contracts.change_stream import OPERATION
 from millpond.contracts.evaluator import Limits
 from millpond.contracts.source import BAD, DELETED, IDENTITY, ORDER_MAJOR, ORDER_MINOR, RAW
-from millpond.engine.spark.transfer import ROWS_DIRECT_MAX, Dataset
+from millpond.engine.spark.transfer import Dataset
 from millpond.engine.stream_reader import StreamReader
 from millpond.observations import observed
 from millpond.plan.model import BATCH, FlowPlan, StepKind
@@ -131,7 +131,7 @@ def read_batch(
         return records_apart(rows, batch_id)
     # Spark's functions can be called only after its session has started, which a first use of `raw` ensures.
     raw = raw.select("*")
-    small = size <= min(ROWS_DIRECT_MAX, limits.driver_rows)
+    small = size <= limits.collected_rows
     count = reader.all_good(files) if files is not None and not small else None
     if count is not None:
         return Batch(batch_id, reader.records(raw).drop(BAD, RAW), count, pa.table({}))

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.contracts.sink import Sink, SinkPlugin, SinkSpec
-from millpond.databases.address import SINK_PARAMETERS, located_sink, said_by_sink, wrong_sink
+from millpond.databases.address import SINK_PARAMETERS, located_sink, set_by_sink, wrong_sink
 from millpond.databases.clickhouse.clickhouse_errors import rejection, translated
 from millpond.databases.clickhouse.connection import (
     SCHEME,
@@ -170,6 +170,6 @@ PLUGIN = SinkPlugin(
     guarantee="at least once",
     open=open_sink,
     validate=validate,
-    set_by=said_by_sink,
+    set_by=set_by_sink,
     located=lambda uri, given, named: located_sink(SCHEME, uri, given, named, PARAMETERS),
 )

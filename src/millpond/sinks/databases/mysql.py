@@ -13,16 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.contracts.sink import Sink, SinkPlugin, SinkSpec
-from millpond.databases.address import Address, address_of, located_sink, said_by_sink, wrong_sink
+from millpond.contracts.sink import SinkSpec
+from millpond.databases.address import Address, address_of
 from millpond.databases.driver_values import last_of_each
 from millpond.databases.mysql.connection import PORT, SCHEME, connect, translated, type_of
 from millpond.databases.mysql.row_literals import portions, quoted, row_literals, type_text
-from millpond.databases.options import WRITING
 from millpond.errors import SinkError
 from millpond.schema import Column, Schema
-from millpond.sinks.databases.sink import COMMITS, DELETE, OPERATION, DatabaseSink, Write
-from millpond.sinks.databases.transactional import TransactionalTarget
+from millpond.sinks.databases.sink import COMMITS, DELETE, OPERATION, Write
+from millpond.sinks.databases.transactional import TransactionalTarget, transactional_sink
 
 # Values that do not fit are errors, and a backslash is an escape, whatever the server is set to.
 MODE = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,NO_AUTO_VALUE_ON_ZERO"
@@ -233,20 +232,4 @@ def _upsert(names: list[str], key: Sequence[str]) -> str:
     return f" ON DUPLICATE KEY UPDATE {', '.join(sets)}"
 
 
-def open_sink(spec: SinkSpec) -> Sink:
-    return DatabaseSink(spec, MysqlTarget)
-
-
-def validate(spec: SinkSpec) -> str | None:
-    return wrong_sink(spec.uri, spec.values)
-
-
-PLUGIN = SinkPlugin(
-    name=SCHEME,
-    options=WRITING,
-    guarantee="exactly once",
-    open=open_sink,
-    validate=validate,
-    set_by=said_by_sink,
-    located=lambda uri, given, named: located_sink(SCHEME, uri, given, named),
-)
+PLUGIN = transactional_sink(SCHEME, MysqlTarget)

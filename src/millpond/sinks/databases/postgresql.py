@@ -11,9 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.contracts.sink import Sink, SinkPlugin, SinkSpec
-from millpond.databases.address import Address, address_of, located_sink, said_by_sink, wrong_sink
-from millpond.databases.options import WRITING
+from millpond.contracts.sink import SinkSpec
+from millpond.databases.address import Address, address_of
 from millpond.databases.postgresql.connection import (
     COLUMNS_QUERY,
     KEYS_QUERY,
@@ -26,8 +25,8 @@ from millpond.databases.postgresql.connection import (
 from millpond.databases.postgresql.copy_texts import copy_bytes, type_text
 from millpond.databases.postgresql.types import PgType, type_of
 from millpond.schema import Column, Schema
-from millpond.sinks.databases.sink import COMMITS, DELETE, OPERATION, DatabaseSink, Write
-from millpond.sinks.databases.transactional import TransactionalTarget
+from millpond.sinks.databases.sink import COMMITS, DELETE, OPERATION, Write
+from millpond.sinks.databases.transactional import TransactionalTarget, transactional_sink
 
 ROWS, NUMBER, OP = "millpond_rows", "millpond_number", "millpond_op"
 # Kinds of values that a column of each kind of type takes: those of PostgreSQL's catalog.
@@ -172,20 +171,4 @@ def _arrow(oid: int, modifier: int, element: int) -> pa.DataType:
     return known.arrow
 
 
-def open_sink(spec: SinkSpec) -> Sink:
-    return DatabaseSink(spec, PostgresTarget)
-
-
-def validate(spec: SinkSpec) -> str | None:
-    return wrong_sink(spec.uri, spec.values)
-
-
-PLUGIN = SinkPlugin(
-    name=SCHEME,
-    options=WRITING,
-    guarantee="exactly once",
-    open=open_sink,
-    validate=validate,
-    set_by=said_by_sink,
-    located=lambda uri, given, named: located_sink(SCHEME, uri, given, named),
-)
+PLUGIN = transactional_sink(SCHEME, PostgresTarget)

@@ -8,9 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.contracts.sink import SinkSpec
+from millpond.contracts.sink import SinkPlugin, SinkSpec
+from millpond.databases.address import located_sink, set_by_sink, wrong_sink
+from millpond.databases.options import WRITING
 from millpond.errors import SinkError, SourceError
-from millpond.sinks.databases.sink import COMMITS, Rejected, Target, Write, written_by_halves
+from millpond.sinks.databases.sink import COMMITS, DatabaseSink, Rejected, Target, Write, written_by_halves
 from millpond.sinks.outbox import Parcel
 
 
@@ -94,3 +96,16 @@ class TransactionalTarget(Target):
     def _reported(self, error: Exception) -> str | None:
         reported = self.rejection(error)
         return None if reported is None else f"{self.product} rejects the row: {reported}"
+
+
+def transactional_sink(scheme: str, open_target: Callable[[SinkSpec], TransactionalTarget]) -> SinkPlugin:
+    """The plug-in of a database with transactions."""
+    return SinkPlugin(
+        name=scheme,
+        options=WRITING,
+        guarantee="exactly once",
+        open=lambda spec: DatabaseSink(spec, open_target),
+        validate=lambda spec: wrong_sink(spec.uri, spec.values),
+        set_by=set_by_sink,
+        located=lambda uri, given, named: located_sink(scheme, uri, given, named),
+    )

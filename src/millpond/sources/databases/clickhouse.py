@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from millpond.contracts.source import Mode, Patience, Predicate, SourcePlugin, SourceSpec
+from millpond.contracts.source import Predicate, SourceSpec
 from millpond.databases.address import Address, completed, set_by, unknown_table
 from millpond.databases.clickhouse.clickhouse_errors import code_of, translated
 from millpond.databases.clickhouse.connection import (
@@ -33,9 +33,7 @@ from millpond.databases.sql_text import Dialect, Selection, Statement, key_of
 from millpond.errors import SourceError
 from millpond.options import BOOLEAN, Option, choice
 from millpond.schema import Column, Schema
-from millpond.sources.databases.plugin import notes, sent_by, unseen
-from millpond.sources.databases.plugin import validate as validate_any
-from millpond.sources.databases.table import DatabaseTable, catalog_columns
+from millpond.sources.databases.plugin import database_source
 
 # Types that the server compares as Spark does, texts by their bytes. Others are texts only here.
 COMPARED = (*WHOLE, *LARGE, "Decimal", "String", "Bool", "Date", "Date32")
@@ -173,22 +171,10 @@ def _validated(connection: Connection, query: str) -> None:
     connection.rows(query)
 
 
-PLUGIN = SourcePlugin(
-    name=SCHEME,
-    options=OPTIONS,
-    stream_mode=Mode.SNAPSHOT,
-    table_mode=Mode.SNAPSHOT,
+PLUGIN = replace(
+    database_source(SCHEME, OPTIONS, ClickhouseServer, DIALECT),
     parameters={**PARAMETERS, "protocol": "protocol"},
-    open_table=lambda spec: DatabaseTable(spec, ClickhouseServer),
-    sample=lambda spec, spark: catalog_columns(spec, ClickhouseServer),
-    has_catalog=True,
-    watched=lambda values: values["poll.interval"] is not None,
     pace=(*PACE, "compression"),
-    patience=Patience.with_a_server,
-    validate=validate_any,
     set_by=set_by,
     located=lambda uri, given, named: completed(SCHEME, uri, given, named),
-    sent=lambda spec: sent_by(spec, DIALECT),
-    unseen=unseen,
-    notes=notes,
 )

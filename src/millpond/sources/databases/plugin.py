@@ -1,16 +1,49 @@
-"""What the plug-ins of all databases share: checks of options, patience, and what explain shows."""
+"""The plug-in of a database: what all have in common, with the checks of their options and what explain shows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from millpond.contracts.source import SourceSpec
+from millpond.contracts.source import Mode, Patience, SourcePlugin, SourceSpec
 from millpond.databases.address import wrong_address
+from millpond.databases.options import PACE, PARAMETERS
 from millpond.databases.sql_text import Dialect, Selection, bound, shown
+from millpond.options import Option
+from millpond.sources.databases.lookup import DatabaseKeys
+from millpond.sources.databases.table import DatabaseTable, OpenServer, catalog_columns
 
 # What restricts the rows that are read, but not the changes that are captured.
 UNCAPTURED = ("order.by", "limit")
+
+
+def database_source(
+    scheme: str, options: tuple[Option, ...], open_server: OpenServer, dialect: Dialect
+) -> SourcePlugin:
+    """A database whose tables and queries are loaded, and compared when they are read again."""
+    return SourcePlugin(
+        name=scheme,
+        options=options,
+        stream_mode=Mode.SNAPSHOT,
+        table_mode=Mode.SNAPSHOT,
+        parameters=PARAMETERS,
+        open_table=lambda spec: DatabaseTable(spec, open_server),
+        sample=lambda spec, spark: catalog_columns(spec, open_server),
+        has_catalog=True,
+        watched=lambda values: values["poll.interval"] is not None,
+        pace=PACE,
+        patience=Patience.with_a_server,
+        validate=validate,
+        sent=lambda spec: sent_by(spec, dialect),
+        unseen=unseen,
+        notes=notes,
+    )
+
+
+def with_lookups(plugin: SourcePlugin, open_server: OpenServer) -> SourcePlugin:
+    """The same for a database that can be asked for the rows of keys."""
+    return replace(plugin, looks_up=looks_up, open_keys=lambda spec: DatabaseKeys(spec, open_server))
 
 
 def validate(spec: SourceSpec) -> str | None:

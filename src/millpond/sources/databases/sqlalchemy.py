@@ -12,20 +12,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.contracts.source import Mode, Patience, SourcePlugin, SourceSpec
+from millpond.contracts.source import SourceSpec
 from millpond.databases.address import unknown_table
 from millpond.databases.database import Server, Session
 from millpond.databases.driver_values import batch_of, seen_columns
-from millpond.databases.options import CONNECTION, PACE, PARAMETERS, READING
+from millpond.databases.options import CONNECTION, READING
 from millpond.databases.pool import Pool
 from millpond.databases.sql_text import Dialect, Selection, Statement, divided, key_of
 from millpond.databases.sqlalchemy import SCHEME, address, described, engine_of, known_tables, translated
 from millpond.errors import SourceError
 from millpond.options import TEXT, Option
 from millpond.schema import Schema
-from millpond.sources.databases.plugin import notes, sent_by, unseen
+from millpond.sources.databases.plugin import database_source
 from millpond.sources.databases.plugin import validate as validate_any
-from millpond.sources.databases.table import DatabaseTable, catalog_columns
 
 # A database of which nothing is known compares texts by rules of its own.
 DIALECT = Dialect('"', strings=())
@@ -143,20 +142,4 @@ def validate(spec: SourceSpec) -> str | None:
     return validate_any(spec)
 
 
-PLUGIN = SourcePlugin(
-    name=SCHEME,
-    options=OPTIONS,
-    stream_mode=Mode.SNAPSHOT,
-    table_mode=Mode.SNAPSHOT,
-    parameters=PARAMETERS,
-    open_table=lambda spec: DatabaseTable(spec, SqlServer),
-    sample=lambda spec, spark: catalog_columns(spec, SqlServer),
-    has_catalog=True,
-    watched=lambda values: values["poll.interval"] is not None,
-    pace=PACE,
-    patience=Patience.with_a_server,
-    validate=validate,
-    sent=lambda spec: sent_by(spec, DIALECT),
-    unseen=unseen,
-    notes=notes,
-)
+PLUGIN = replace(database_source(SCHEME, OPTIONS, SqlServer, DIALECT), validate=validate)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from millpond.contracts.source import Mode, Patience, SourcePlugin, SourceSpec
+from millpond.contracts.source import SourceSpec
 from millpond.databases.address import completed, set_by
 from millpond.databases.mysql.connection import SCHEME
-from millpond.databases.options import CAPTURE, CONNECTION, LOOKUP, PACE, PARAMETERS, READING, WORD, captured
+from millpond.databases.options import CAPTURE, CONNECTION, LOOKUP, READING, WORD, captured
 from millpond.errors import OptionError
 from millpond.options import TEXT, whole
-from millpond.sources.databases.lookup import DatabaseKeys
 from millpond.sources.databases.mysql.changes import MysqlChanges, capture_group
 from millpond.sources.databases.mysql.tables import DIALECT, MysqlServer
-from millpond.sources.databases.plugin import looks_up, notes, sent_by, unseen
+from millpond.sources.databases.plugin import database_source, with_lookups
 from millpond.sources.databases.plugin import validate as validate_any
-from millpond.sources.databases.table import DatabaseTable, catalog_columns
 from millpond.uris import Uri
 
 NOT_READ = ("parallel.readers", "max.rows.per.batch")
@@ -58,27 +57,12 @@ def validate(spec: SourceSpec) -> str | None:
     return validate_any(spec)
 
 
-PLUGIN = SourcePlugin(
-    name=SCHEME,
-    options=OPTIONS,
-    stream_mode=Mode.SNAPSHOT,
-    table_mode=Mode.SNAPSHOT,
-    parameters=PARAMETERS,
-    open_table=lambda spec: DatabaseTable(spec, MysqlServer),
-    open_keys=lambda spec: DatabaseKeys(spec, MysqlServer),
-    looks_up=looks_up,
-    sample=lambda spec, spark: catalog_columns(spec, MysqlServer),
-    has_catalog=True,
-    watched=lambda values: values["poll.interval"] is not None,
+PLUGIN = replace(
+    with_lookups(database_source(SCHEME, OPTIONS, MysqlServer, DIALECT), MysqlServer),
     captures=lambda values: bool(values["cdc"]),
-    pace=PACE,
-    patience=Patience.with_a_server,
     validate=validate,
     capture_group=capture_group,
     open_changes=MysqlChanges,
     set_by=set_by,
     located=located,
-    sent=lambda spec: sent_by(spec, DIALECT),
-    unseen=unseen,
-    notes=notes,
 )
