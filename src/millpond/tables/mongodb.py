@@ -8,7 +8,6 @@ that the counter would restore an older mark."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from millpond.contracts.table import BackendPlugin, Capabilities, Clock, TableSp
 from millpond.errors import ConstraintError, MillpondError, SetupError, SourceError, StateError, TableError
 from millpond.options import POSITIVE, SPAN, TEXT, Option
 from millpond.tables.pushdown import IsNull, Joined, Part, pushed_part
+from millpond.tables.remote.column_record import differences, recorded
 from millpond.tables.remote.document_values import as_stored, column_of, document_ids, is_compared
 from millpond.tables.remote.rows import RemoteRows
 from millpond.tables.remote.version_reader import stored_schema
@@ -130,7 +130,12 @@ class MongoTable:
                 held = {}
             self._require_fit(held)
             mark = Mark(int(held.get("version", 0)), int(held.get("row", 0)))
-            about = {"owner": self._owner, "version": mark.number, "row": mark.next_row, "columns": self._columns}
+            about = {
+                "owner": self._owner,
+                "version": mark.number,
+                "row": mark.next_row,
+                "columns": recorded(self._schema),
+            }
             self._marks.delete_one(self._counter(held.get("writer", "")))
             self._marks.replace_one(self._counter(self._owner), {"beat": 0}, upsert=True)
             self._marks.update_one({"_id": self.mark}, {"$set": {**about, "writer": self._owner}}, upsert=True)
@@ -188,24 +193,12 @@ class MongoTable:
         hint = "Use another 'collection', or start with a new state directory to take it back."
         return StateError("MP801", message, hint=hint)
 
-    @property
-    def _columns(self) -> str:
-        return json.dumps({"columns": {c.name: str(c.type) for c in self._schema}, "key": list(self._schema.key)})
-
     def _require_fit(self, held: Mapping[str, Any]) -> None:
         """MP409 with everything that differs from the rows of another app."""
-        if "columns" not in held or held["columns"] == self._columns:
+        wrong = differences(held, self._schema)
+        if not wrong:
             return
-        was, now = json.loads(held["columns"]), json.loads(self._columns)
-        names = dict.fromkeys([*was["columns"], *now["columns"]])
-        wrong = [
-            f"column '{name}' is {was['columns'].get(name, 'missing')}, not {now['columns'].get(name, 'declared here')}"
-            for name in names
-            if was["columns"].get(name) != now["columns"].get(name)
-        ]
-        if was["key"] != now["key"]:
-            wrong.append(f"the key is ({', '.join(was['key'])}), not ({', '.join(now['key'])})")
-        message = f"The collection {self.name} in {self.shown} does not fit '{self._spec.name}': {'; '.join(wrong)}."
+        message = f"The collection {self.name} in {self.shown} does not fit '{self._spec.name}': {wrong}."
         raise TableError("MP409", message, hint="Declare the columns that it has, or write another 'collection'.")
 
     def create_index(self, columns: Sequence[str]) -> None:

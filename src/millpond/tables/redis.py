@@ -7,7 +7,6 @@ long as the first is connected."""
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 import time
@@ -26,6 +25,7 @@ from millpond.errors import MillpondError, SetupError, SourceError, StateError, 
 from millpond.options import NAMES, POSITIVE, SPAN, TEXT, Option
 from millpond.schema import Schema
 from millpond.tables.pushdown import Range, ranges
+from millpond.tables.remote.column_record import differences, recorded
 from millpond.tables.remote.driver_rows import from_texts, row_keys, texts_of
 from millpond.tables.remote.rows import RemoteRows
 from millpond.tables.remote.version_reader import stored_schema
@@ -150,7 +150,12 @@ class RedisTable:
                 held = {}
             self._require_fit(held)
             mark = Mark(int(held.get("version", 0)), int(held.get("row", 0)))
-            about = {"owner": self._owner, "version": mark.number, "row": mark.next_row, "columns": self._columns}
+            about = {
+                "owner": self._owner,
+                "version": mark.number,
+                "row": mark.next_row,
+                "columns": recorded(self._schema),
+            }
             self.client.hset(self.mark, mapping=about)
             return mark, self.count()
 
@@ -209,24 +214,12 @@ class RedisTable:
         if known and held["owner"] != self._owner:
             raise self.taken_over()
 
-    @property
-    def _columns(self) -> str:
-        return json.dumps({"columns": {c.name: str(c.type) for c in self._schema}, "key": list(self._schema.key)})
-
     def _require_fit(self, held: Mapping[str, str]) -> None:
         """MP409 with everything that differs from the rows of another app."""
-        if "columns" not in held or held["columns"] == self._columns:
+        wrong = differences(held, self._schema)
+        if not wrong:
             return
-        was, now = json.loads(held["columns"]), json.loads(self._columns)
-        names = dict.fromkeys([*was["columns"], *now["columns"]])
-        wrong = [
-            f"column '{name}' is {was['columns'].get(name, 'missing')}, not {now['columns'].get(name, 'declared here')}"
-            for name in names
-            if was["columns"].get(name) != now["columns"].get(name)
-        ]
-        if was["key"] != now["key"]:
-            wrong.append(f"the key is ({', '.join(was['key'])}), not ({', '.join(now['key'])})")
-        message = f"The keys {self.prefix}:* in {self.shown} do not fit '{self._spec.name}': {'; '.join(wrong)}."
+        message = f"The keys {self.prefix}:* in {self.shown} do not fit '{self._spec.name}': {wrong}."
         raise TableError("MP409", message, hint="Declare the columns that they have, or write another 'prefix'.")
 
     def create_index(self, columns: Sequence[str]) -> None:
