@@ -313,7 +313,7 @@ def test_changes_that_the_server_does_not_send_are_warned_of(database: Database,
     until(lambda: rows(app, "SELECT * FROM parts") == [(2, 2), (3, 3), (11, 1)])
     shown = " ".join(p.message for p in app.progress().problems if p.code == "MP515")
     assert "is captured without 'twice'" in shown
-    assert "that are truncated, dropped, attached or detached are not noticed" in shown
+    assert "that are truncated, dropped, attached or detached are not captured" in shown
 
 
 def test_the_log_that_a_slot_keeps_is_reported(database: Database, run: App, monkeypatch: pytest.MonkeyPatch) -> None:

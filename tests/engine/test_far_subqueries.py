@@ -46,7 +46,7 @@ def test_one_that_cannot_be_answered_says_so(tmp_path: Path, spark: Any) -> None
         "SELECT s.k FROM t s WHERE s.g IN (SELECT max(t.g) FROM t WHERE t.k = s.k GROUP BY t.k HAVING count(*) > "
         "(SELECT count(*) FROM u WHERE u.g = t.k AND u.x = s.g))"
     )
-    with pytest.raises(MillpondError, match=r"MP224.*reads s\.g of a query two levels out"):
+    with pytest.raises(MillpondError, match=r"MP224.*reads s\.g of a query two levels further out"):
         app.query(grouped)
     app.stop()
 

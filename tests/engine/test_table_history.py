@@ -143,9 +143,9 @@ def test_a_time_is_that_of_the_commit(tmp_path: Path) -> None:
             moment = at(number + 2).isoformat()
             found = app.query(f"SELECT v FROM p TIMESTAMP AS OF '{moment}'").rows()
             assert found == [{"v": number}]
-        with pytest.raises(MillpondError, match="no longer held"):
+        with pytest.raises(MillpondError, match="no longer available"):
             app.query(f"SELECT v FROM p TIMESTAMP AS OF '{at(5).isoformat()}'")
-        with pytest.raises(MillpondError, match="no longer held"):
+        with pytest.raises(MillpondError, match="no longer available"):
             app.query("SELECT v FROM p VERSION AS OF 3")
         with pytest.raises(MillpondError, match="has no version 99 yet: the newest is 30"):
             app.query("SELECT v FROM p VERSION AS OF 99")

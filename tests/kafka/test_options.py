@@ -92,7 +92,7 @@ def test_what_can_be_reported_before_the_start_is(written: str, message: str, tm
         ("'key' = 'nme'", "MP601 'key' refers to 'nme', which is not a column of the query."),
         ("'headers' = 'nme'", "MP601 'headers' refers to 'nme', which is not a column of the query."),
         ("'key.format' = 'json'", "MP303 Option 'key.format' has no effect here."),
-        ("'format' = 'raw'", "MP601 A message of the format 'raw' is one column, but the query returns 2."),
+        ("'format' = 'raw'", "MP601 The format 'raw' writes one column, but the query returns 2 columns."),
         ("'brokers' = 'c:9092'", "MP306 Option 'brokers' is given twice."),
         ("'format' = 'avro', 'avro.schema' = '{'", "MP508 The Avro schema is invalid: "),
     ],

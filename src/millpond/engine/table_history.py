@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from millpond.engine.spark.transfer import Dataset
     from millpond.engine.work import Work
 
-# Ledger key prefix, followed by the name of the hidden table: what is no longer held, and the newest time.
+# Ledger key prefix, followed by the name of the hidden table: what is no longer available, and the newest time.
 HELD = "history:"
 LISTS = "SHOW CHANGES lists the versions."
 
@@ -390,7 +390,7 @@ def _require_version(name: str, wanted: int, held: Held, newest: int) -> None:
     if wanted > newest:
         raise TableError("MP409", f"Table '{name}' has no version {wanted} yet: the newest is {newest}.", hint=LISTS)
     if wanted < held.version:
-        message = f"Version {wanted} of table '{name}' is no longer held: the oldest is {held.version}."
+        message = f"Version {wanted} of table '{name}' is no longer available: the oldest is {held.version}."
         raise TableError("MP409", message, hint=f"'history' sets how long old rows are kept. {LISTS}")
 
 
@@ -404,5 +404,5 @@ def _require_time(name: str, moment: exp.Expr, first_us: int) -> None:
     found = values[0].cast(pa.int64()).as_py()
     if found is not None and found < first_us:
         first = pa.scalar(first_us, pa.int64()).cast(TIMESTAMP).as_py().isoformat().replace("+00:00", "Z")
-        message = f"The rows of table '{name}' at that time are no longer held: they begin at {first}."
+        message = f"The rows of table '{name}' at that time are no longer available: they begin at {first}."
         raise TableError("MP409", message, hint="'history' sets how long old rows are kept.")

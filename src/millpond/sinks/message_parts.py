@@ -33,7 +33,7 @@ def parts_of(values: Mapping[str, Any], columns: Sequence[str]) -> Parts:
     if values["format"] in BARE and len(value) > 1:
         value = [name for name in value if name not in key]
     if values["format"] in BARE and len(value) != 1:
-        message = f"A message of the format '{values['format']}' is one column, but the query returns {len(value)}."
+        message = f"The format '{values['format']}' writes one column, but the query returns {len(value)} columns."
         raise SinkError("MP601", message, hint="Select one column besides key and headers, or use 'format' = 'json'.")
     return Parts(key, headers, value)
 

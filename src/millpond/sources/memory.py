@@ -108,7 +108,7 @@ class MemoryFeeder(SentRecords):
         if self._next or self._warned:
             return []
         self._warned = True
-        message = f"No records were in '{self._spec.shown}' at the start."
+        message = f"'{self._spec.shown}' had no records at the start."
         hint = f'Send records from Python: app.feed("{self._spec.shown}").send(rows).'
         return [Problem("MP707", message, None, hint, Severity.WARNING)]
 

@@ -77,7 +77,7 @@ class MongoTable:
             raise SourceError("MP506", f"{about} cannot be reached: {_first(error)}.", hint=hint) from error
         except errors.OperationFailure as error:
             if error.code in (13, 18):
-                hint = "Correct user and password in 'url', or grant the user what it needs."
+                hint = "Correct user and password in 'url', or grant the user the required privileges."
                 raise SourceError("MP507", f"{about} rejects the login: {_first(error)}.", hint=hint) from error
             message = f"{about} cannot use table '{self._spec.name}': {_first(error)}."
             raise SourceError("MP502", message, hint="Correct the server's settings.") from error

@@ -102,7 +102,7 @@ class RedisTable:
         except MillpondError:
             raise
         except (redis.AuthenticationError, redis.exceptions.NoPermissionError) as error:
-            hint = "Correct user and password in 'url', or grant the user what it needs."
+            hint = "Correct user and password in 'url', or grant the user the required privileges."
             raise SourceError("MP507", f"Redis at {self.shown} rejects the login: {error}.", hint=hint) from error
         except redis.exceptions.ResponseError as error:
             if FENCED in str(error):

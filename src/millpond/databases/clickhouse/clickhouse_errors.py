@@ -53,7 +53,7 @@ def failure(place: Address, code: int | None, text: str, what: str = "") -> Sour
     """One of ours for an error of the server or a driver."""
     reported = " ".join(redact(text).partition("Stack trace")[0].split())[:300].rstrip(".")
     if code in LOGIN:
-        hint = "Correct 'username' and 'password', or grant the user what it needs."
+        hint = "Correct 'username' and 'password', or grant the user the required privileges."
         return SourceError("MP507", f"The server at {place.shown} rejects the login: {reported}.", hint=hint)
     if code in WRONG:
         hint = "Correct the name in the URI or in WITH."

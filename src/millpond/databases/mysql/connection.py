@@ -149,7 +149,7 @@ def failure(address: Address, number: int, text: str, what: str = "") -> SourceE
         message = f"The encrypted connection to {address.shown} cannot be made: {reported}."
         return SourceError("MP508", message, hint="Correct the 'ssl.*' options.")
     if number in LOGIN:
-        hint = "Correct 'username' and 'password', or grant the user what it needs."
+        hint = "Correct 'username' and 'password', or grant the user the required privileges."
         return SourceError("MP507", f"The server at {address.shown} rejects the login: {reported}.", hint=hint)
     if number in WRONG:
         message = f"{what or address.shown} cannot be read: {reported}."

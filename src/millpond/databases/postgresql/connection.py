@@ -131,7 +131,7 @@ def failure(address: Address, state: str | None, text: str, what: str = "") -> S
     shown = what or address.shown
     hints = {
         "MP506": f"Start it, or correct host and port. pg_isready -h {address.host} -p {address.port} checks them.",
-        "MP507": "Correct 'username' and 'password', or grant the user what it needs.",
+        "MP507": "Correct 'username' and 'password', or grant the user the required privileges.",
         "MP508": "Correct the name in the URI or in WITH.",
         "MP502": "Correct the query, or raise 'query.timeout' if it takes longer.",
     }

@@ -106,7 +106,7 @@ def too_far(query: exp.Expr) -> MillpondError:
     Arrow cannot evaluate it either: it uses something else that Arrow does not support, or a row makes it fail."""
     column = far_column(query)
     name = f"{column.table}.{column.name}" if column is not None else ""
-    message = f"A subquery reads {name} of a query two levels out, and cannot be evaluated in this form."
+    message = f"A subquery reads {name} of a query two levels further out, which is not supported in this form."
     hint = (
         "Pass the column through the query between, or join its tables in one subquery. If it works for other rows, a "
         "value fails: more than one row for a scalar subquery, a division by zero, an overflow."

@@ -39,7 +39,9 @@ def check(subject: Subject) -> Iterator[Problem]:
         if len(starts) > 1 and not starts <= {"initial", "latest"}:
             unequal = "cdc.start"
         if unequal is not None:
-            message = f"'{unequal}' of '{plan.spec.shown}' is not that of '{other.plan.spec.shown}'."
-            hint = "Their changes are captured together: give them the same options, or another 'slot.name' to one."
-            hint = hint if "slot.name" in ours else "Their changes are captured together: give them the same options."
+            message = (
+                f"'{plan.spec.shown}' and '{other.plan.spec.shown}' are captured together, but differ in '{unequal}'."
+            )
+            hint = "Write the same value for both, or another 'slot.name' for one of them."
+            hint = hint if "slot.name" in ours else "Write the same value for both."
             yield subject.problem("MP303", message, plan.place, hint)

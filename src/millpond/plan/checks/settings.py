@@ -39,7 +39,7 @@ def _storage(subject: Subject) -> Iterator[Problem]:
         message = f"The storage '{storage}' is not a folder: other storage is not supported in this version."
         yield Problem("MP901", message, places.get("storage"), "Mount it, and name the folder: --storage /mnt/folder.")
     elif storage is not None and not Path(storage).is_absolute():
-        message = f"The storage '{storage}' is a relative path, which means another folder to each executor."
+        message = f"The storage '{storage}' is a relative path, which is another folder for each executor."
         yield Problem("MP905", message, places.get("storage"), "Write an absolute path.")
 
 

@@ -111,5 +111,5 @@ def altered(shown: str, known: Schema | None, now: Schema) -> Problem | None:
     ]
     if not parts:
         return None
-    hint = "Start the app again: it then takes the columns as they are."
+    hint = "Restart the app: it then uses the current columns."
     return Problem("MP503", f"Columns of '{shown}' have changed: {'; '.join(parts)}.", None, hint, Severity.WARNING)

@@ -109,7 +109,7 @@ class DatabaseTable(TableReader):
         if before is None or self._spec.declared:
             return
         shown = f"'{self._spec.shown}'"
-        hint = "Start the app again: it then takes the columns as they are."
+        hint = "Restart the app: it then uses the current columns."
         for added in (c.name for c in columns if before.get(c.name) is None):
             self._warn(f"Column '{added}' was added to {shown}: the table does not have it yet.", hint)
         for column in before:
@@ -163,7 +163,7 @@ class DatabaseTable(TableReader):
     def _warn_unparallel(self) -> None:
         if self._spec.values.get("parallel.readers", 1) > 1 and not self._is_warned:
             self._is_warned = True
-            message = f"'{self._spec.shown}' is read by one connection, in spite of 'parallel.readers'."
+            message = f"'{self._spec.shown}' is read by one connection, although 'parallel.readers' is set."
             hint = "Several read a table whose key is one column of whole numbers, without 'limit'."
             self._problems.append(Problem("MP303", message, None, hint, Severity.WARNING))
 

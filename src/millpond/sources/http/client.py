@@ -210,7 +210,9 @@ class Client:
                 return
             yield data
             if self._clock() > until:
-                message = f"The answer of '{self._shown(url)}' did not end within {TIMEOUTS_MAX} times 'http.timeout'."
+                message = (
+                    f"The response of '{self._shown(url)}' was not complete within {TIMEOUTS_MAX} times 'http.timeout'."
+                )
                 raise self._error(UNREACHABLE, message, "Raise 'http.timeout'.")
 
     @contextmanager

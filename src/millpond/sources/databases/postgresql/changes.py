@@ -82,7 +82,9 @@ class PostgresChanges(ChangeSource):
             message = f"'{spec.shown}' is captured without {names}: PostgreSQL does not send generated columns."
             self._problems.append(Problem("MP515", message, None, "Compute it in a view here.", Severity.WARNING))
         if kind == PARTITIONED:
-            message = f"Partitions of '{spec.shown}' that are truncated, dropped, attached or detached are not noticed."
+            message = (
+                f"Partitions of '{spec.shown}' that are truncated, dropped, attached or detached are not captured."
+            )
             hint = "Delete their rows, or start with another --state afterwards."
             self._problems.append(Problem("MP515", message, None, hint, Severity.WARNING))
 
