@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,18 @@ FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 PARAMETERS_MAX = 7
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "misc", "common", "manager", "mgr", "cfg"}
+
+# One thing at several stages: what is parsed, planned, checked, executed, or offered as a command; see decision 25.
+STAGES = """
+    aggregates apply backfill comparisons dead_letters evaluator explain from_clause function_calls
+    grouping_sets lookup one_shots over_streams parameters pushdown server settings sink state_ttl
+    statement_groups statements stream_joins subqueries table_changes view_refresh
+"""
+# One part of several connectors, and connectors that are source, sink and backend.
+CONNECTOR_PARTS = """
+    address backend changes connection discovery feeder options source table tables types
+    clickhouse memory mysql postgresql s3 sqlalchemy
+"""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -40,6 +53,11 @@ def test_a_file_is_short_and_says_what_it_is_for(file: Path) -> None:
     assert "\n\n" in docstring or "\n" not in docstring, "the docstring starts with one line"
     assert len(file.read_text("utf-8").splitlines()) <= FILE_LINES_MAX
     assert file.stem not in NAMES_THAT_SAY_NOTHING
+
+
+def test_a_file_name_is_used_once_or_for_one_thing() -> None:
+    several = {name for name, n in Counter(file.stem for file in FILES).items() if n > 1}
+    assert several - {"__init__", *STAGES.split(), *CONNECTOR_PARTS.split()} == set()
 
 
 def test_functions_fit_a_screen() -> None:

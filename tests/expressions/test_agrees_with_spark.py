@@ -16,8 +16,8 @@ from tests.expressions.judge import AS_WRITTEN, VIEW, Outcome, ours, spark_alone
 from tests.seeds import FRESH
 
 from millpond.expressions.conditionals import written_type
+from millpond.expressions.result_types import infer
 from millpond.expressions.strings import has_settled_case
-from millpond.expressions.type_inference import infer
 from millpond.sql.parser import parse_expression
 
 EXPRESSIONS = 2_400

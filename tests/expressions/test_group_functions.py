@@ -9,7 +9,7 @@ import pytest
 from sqlglot import exp
 
 from millpond.engine.spark.transfer import to_spark_schema
-from millpond.expressions.type_inference import infer
+from millpond.expressions.result_types import infer
 from millpond.sql.parser import parse_expression
 
 COLUMNS = {

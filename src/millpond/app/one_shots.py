@@ -9,8 +9,8 @@ from itertools import groupby
 import pyarrow as pa
 
 from millpond.app.show import explained
-from millpond.contracts.json_values import Json, JsonObject
 from millpond.contracts.sink import Mark
+from millpond.contracts.stored_json import Json, JsonObject
 from millpond.engine.app_context import Context
 from millpond.engine.batch_run import Output
 from millpond.engine.emit import stage

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from millpond.contracts.json_values import Json, StoredJson
 from millpond.contracts.source import Found, Progress, SourceSpec, SourceStatus
+from millpond.contracts.stored_json import Json, StoredJson
 from millpond.errors import Problem, SourceError
 
 if TYPE_CHECKING:

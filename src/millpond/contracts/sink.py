@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from millpond.contracts.json_values import JsonObject, StoredJson
+from millpond.contracts.stored_json import JsonObject, StoredJson
 from millpond.errors import Problem
 from millpond.options import Option, OptionValues
 from millpond.uris import Uri

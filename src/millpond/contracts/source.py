@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from millpond.contracts.json_values import StoredJson
+from millpond.contracts.stored_json import StoredJson
 from millpond.errors import MillpondError, SourceError
 from millpond.options import DURATION, INTEGER, Option, OptionValues
 from millpond.redact import declare_public_parameter

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.contracts.json_values import Json, StoredJson
+from millpond.contracts.stored_json import Json, StoredJson
 from millpond.errors import TableError
 from millpond.histogram import Durations
 from millpond.options import Option, OptionValues

@@ -28,6 +28,7 @@ from millpond.expressions.frames import (
 from millpond.expressions.lambdas import LAMBDAS, Body
 from millpond.expressions.library import FUNCTIONS, signature
 from millpond.expressions.parameters import Shape, counted, placeholders, scalar, shape
+from millpond.expressions.result_types import field_type
 from millpond.expressions.rules import Operand
 from millpond.expressions.signatures import Kernel, Site, SpecialForm
 from millpond.expressions.terms import (
@@ -42,7 +43,6 @@ from millpond.expressions.terms import (
     Variable,
     lambdas_of,
 )
-from millpond.expressions.type_inference import field_type
 from millpond.schema import Column, Schema
 
 __all__ = ["Compiled", "NotCompilable", "compile_expression", "refusal"]

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from millpond.errors import did_you_mean
 from millpond.expressions.coercion import STRING, plain
-from millpond.expressions.type_inference import field_type
+from millpond.expressions.result_types import field_type
 from millpond.plan.bound import BoundSelect, Item, Joined, Match, Scope, Spot
 from millpond.plan.catalog import Relation
 from millpond.plan.expression_types import NAME, type_of, with_type

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.expressions.type_inference import infer
+from millpond.expressions.result_types import infer
 
 TYPE = "mp_type"
 # The meta key for the name of a merged column of USING, which is an expression that the user wrote as a name.

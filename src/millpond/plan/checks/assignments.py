@@ -8,7 +8,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.errors import Place, Problem
-from millpond.expressions.type_inference import assignable
+from millpond.expressions.result_types import assignable
 from millpond.plan.checks.subject import Subject
 from millpond.plan.context import Planned
 from millpond.plan.expression_types import type_of

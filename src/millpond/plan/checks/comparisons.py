@@ -8,7 +8,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.errors import Problem
-from millpond.expressions.type_inference import comparable
+from millpond.expressions.result_types import comparable
 from millpond.plan.checks.subject import Subject
 from millpond.plan.expression_types import as_expression, type_of
 from millpond.schema import type_name

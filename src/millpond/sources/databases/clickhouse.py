@@ -26,9 +26,9 @@ from millpond.databases.clickhouse.connection import (
     quoted,
 )
 from millpond.databases.clickhouse.types import LARGE, WHOLE, ChType, batch_of_sent, type_of
-from millpond.databases.database import Server, Session
 from millpond.databases.options import CONNECTION, PACE, PARAMETERS, READING
 from millpond.databases.pool import Pool
+from millpond.databases.sessions import Server, Session
 from millpond.databases.sql_text import Dialect, Selection, Statement, key_of
 from millpond.errors import SourceError
 from millpond.options import BOOLEAN, Option, choice

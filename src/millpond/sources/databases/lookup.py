@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from millpond.contracts.lookup import KeyReader
 from millpond.contracts.source import BAD, SourceSpec
-from millpond.databases.database import Server
 from millpond.databases.pool import Pool
+from millpond.databases.sessions import Server
 from millpond.databases.sql_text import Selection
 from millpond.errors import SourceError
 from millpond.schema import Schema, fitted

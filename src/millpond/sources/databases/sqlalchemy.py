@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from millpond.contracts.source import SourceSpec
 from millpond.databases.address import unknown_table
-from millpond.databases.database import Server, Session
 from millpond.databases.driver_values import batch_of, seen_columns
 from millpond.databases.options import CONNECTION, READING
 from millpond.databases.pool import Pool
+from millpond.databases.sessions import Server, Session
 from millpond.databases.sql_text import Dialect, Selection, Statement, divided, key_of
 from millpond.databases.sqlalchemy import SCHEME, address, described, engine_of, known_tables, translated
 from millpond.errors import SourceError

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from millpond.contracts.feeder import Content, Polled, TableReader
 from millpond.contracts.source import BAD, RAW, Found, Progress, SourceSpec
-from millpond.databases.database import Server, Session
 from millpond.databases.pool import Pool
+from millpond.databases.sessions import Server, Session
 from millpond.databases.sql_text import MARK, Selection, Statement, divided
 from millpond.errors import Problem, Severity, SourceError
 from millpond.schema import Schema, fitted

@@ -34,7 +34,7 @@ def sample(spec: SourceSpec, spark: SparkSession) -> Found:
     if spec.values["format"] in WHOLE:
         return Found(_with_keys([Column(VALUE, WHOLE[spec.values["format"]])], keys))
     if spec.values["format"] == "avro" and not spec.values["schema.registry.url"]:
-        from millpond.sources.kafka.decoding import decoder_of
+        from millpond.sources.kafka.envelopes import decoder_of
 
         return Found(_with_keys(columns_of(decoder_of(spec).schema), keys))
     try:
@@ -102,7 +102,7 @@ def _keys_read(spec: SourceSpec) -> Read:
 
 
 def _avro_row(spec: SourceSpec, which: str) -> Read:
-    from millpond.sources.kafka.decoding import decoder_of
+    from millpond.sources.kafka.envelopes import decoder_of
 
     decoder = decoder_of(spec, which)
     return lambda text: _json_row(decoder.json(text))

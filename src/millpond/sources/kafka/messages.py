@@ -100,7 +100,7 @@ def _raw(batch: DataFrame, spec: SourceSpec) -> DataFrame:
     )
     if spec.values["format"] != DEBEZIUM:
         return raw
-    from millpond.sources.kafka.decoding import unwrapped
+    from millpond.sources.kafka.envelopes import unwrapped
 
     return unwrapped(raw)
 
@@ -109,14 +109,14 @@ def _with_key_text(raw: DataFrame, spec: SourceSpec, keys: tuple[Column, ...]) -
     """Raw records with their keys as texts, if they become columns."""
     key = F.col(HIDDEN_KEY.name)
     if keys and spec.values["format"] == DEBEZIUM and key_format(spec) == "json":
-        from millpond.sources.kafka.decoding import key_payload
+        from millpond.sources.kafka.envelopes import key_payload
 
         return raw.withColumn(_KEY_TEXT, key_payload(key))
     if not keys or spec.values["key.format"] != "avro":
         # A key that is not UTF-8 cannot be a text, so it makes its message a bad record.
         return raw.withColumn(_KEY_TEXT, F.when(F.is_valid_utf8(key.cast("string")), key.cast("string")))
     # Imported here, because only Avro requires the library.
-    from millpond.sources.kafka.decoding import key_as_json
+    from millpond.sources.kafka.envelopes import key_as_json
 
     decoded = raw.withColumn(_KEY_TEXT, key_as_json(key, spec))
     return decoded.withColumns(
@@ -157,7 +157,7 @@ def _parsed(raw: DataFrame, spec: SourceSpec) -> DataFrame:
             return _whole(raw, spec, kept)
         case "avro":
             # Imported here, because only Avro requires the library.
-            from millpond.sources.kafka.decoding import values_as_json
+            from millpond.sources.kafka.envelopes import values_as_json
 
             return parse_json(values_as_json(raw, spec), spec.columns, kept)
         case _:

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from millpond.contracts.source import SourceSpec
 from millpond.databases.address import Address, address_of, unknown_table
-from millpond.databases.database import Server, Session
 from millpond.databases.mysql.connection import DATETIME, FLOAT, PORT, SCHEME, connect, translated, type_of
 from millpond.databases.mysql.text_rows import batch_of_texts
 from millpond.databases.pool import Pool
+from millpond.databases.sessions import Server, Session
 from millpond.databases.sql_text import Dialect, Selection, Statement, divided, key_of
 from millpond.errors import SourceError
 from millpond.schema import Column, Schema

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from millpond.contracts.source import BAD, RAW, SourceSpec
 from millpond.databases.address import Address, address_of, unknown_table
-from millpond.databases.database import KEYS_MAX, Server, Session
 from millpond.databases.driver_values import Reasons, in_zone
 from millpond.databases.pool import Pool
 from millpond.databases.postgresql.connection import PORT, SCHEME, connect, connection_values, translated
 from millpond.databases.postgresql.copy_texts import array_text, value_texts
 from millpond.databases.postgresql.types import KEY_TYPES, STAMP, UUID, PgType, from_texts, type_of
+from millpond.databases.sessions import KEYS_MAX, Server, Session
 from millpond.databases.sql_text import MARK, Dialect, Selection, Statement, key_of
 from millpond.errors import SourceError
 from millpond.schema import Column, Schema

@@ -1,4 +1,4 @@
-"""What a kind of database does for the sources, written once per kind: describe what is read, and read it."""
+"""Sessions of a database, in which its tables and queries are described and read; each kind of database has its own."""
 
 from __future__ import annotations
 

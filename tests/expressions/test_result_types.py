@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from sqlglot import exp
 
-from millpond.expressions.type_inference import assignable, comparable, family, infer
+from millpond.expressions.result_types import assignable, comparable, family, infer
 from millpond.schema import TIMESTAMP, TIMESTAMP_NTZ, type_name
 from millpond.sql.parser import parse_expression
 
