@@ -8,6 +8,7 @@ import struct
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -209,6 +210,48 @@ def test_sqlalchemy_reflects_tables_with_their_keys(started: Callable[..., int],
         assert connection.execute(sa.select(users.c.n).where(users.c.user_id == "u1")).scalar() == 1
     assert sa.inspect(engine).get_view_names() == ["gold"]
     engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "value", ["\\' OR 1=1 --", "a\\nb\\", "O'Neil", "''", "$$a$$ $1", "E'x", '"`--/*', b"\x00\xff\\'", ""]
+)
+def test_a_value_that_a_driver_writes_into_the_text_stays_a_value(writable: int, value: str | bytes) -> None:
+    column = "raw" if isinstance(value, bytes) else "name"
+    old = psycopg2.connect(host="127.0.0.1", port=writable, user="me", dbname="shop")
+    old.autocommit = True
+    with closing(old), old.cursor() as cursor:
+        cursor.execute(f"UPSERT INTO users (user_id, tier, {column}) VALUES ('written', 'NONE', %s)", [value])
+        cursor.execute(f"SELECT {column} FROM users WHERE user_id = 'written' AND {column} = %s", [value])
+        found = cursor.fetchall()
+        assert [bytes(v) if isinstance(v, memoryview) else v for (v,) in found] == [value]
+        cursor.execute("DELETE FROM users WHERE user_id = 'written'")
+        if isinstance(value, str):
+            cursor.execute("SELECT relname FROM pg_catalog.pg_class WHERE relname = %s", [value])
+            assert cursor.fetchall() == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "value"),
+    [
+        (r"'a\b\'", "a\\b\\"),
+        (r"E'a\tb\\c\'d'", "a\tb\\c'd"),
+        ("$$it's \\n$$ || $x$y$x$", "it's \\ny"),
+        (r"'\xfF'::bytea", b"\xff"),
+        ("'a' || /* 'b\\ */ 'c' -- 'd\\", "ac"),
+    ],
+)
+def test_strings_are_read_as_postgresql_does(port: int, sql: str, value: object) -> None:
+    with connect(port) as connection:
+        assert connection.execute(f"SELECT {sql}").fetchone() == (value,)
+
+
+@pytest.mark.parametrize("sql", ["SELECT 'x", 'SELECT "x', "SELECT 1 /* x", "SELECT E'x\\'"])
+def test_what_has_no_end_is_a_syntax_error_and_the_session_goes_on(port: int, sql: str) -> None:
+    with connect(port, autocommit=True) as connection:
+        for cursor in (psycopg.ClientCursor(connection), connection.cursor()):
+            with pytest.raises(psycopg.errors.SyntaxError):
+                cursor.execute(sql, [])
+        assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
@@ -449,7 +492,10 @@ def test_an_app_stops_although_clients_stay_connected(tmp_path: Path) -> None:
         assert idle.execute("SELECT COUNT(*) FROM users").fetchone() == (2,)
         changing.execute("DELETE FROM users WHERE n = 1")
         app.stop()
-        assert [t.name for t in threading.enumerate() if t.name.startswith(("serve", "millpond-pg"))] == []
+        for thread in threading.enumerate():
+            if thread.name.startswith(("serve", "millpond-pg")):
+                thread.join(PATIENCE_S)
+                assert not thread.is_alive(), thread.name
         for client in (idle, changing):
             with pytest.raises(psycopg.OperationalError):
                 client.execute("SELECT 1")

@@ -20,7 +20,7 @@ from millpond.serve.postgres import protocol as wire
 from millpond.serve.postgres.catalog_functions import SETTINGS
 from millpond.serve.postgres.pg_catalog import Catalog, mentions_catalog
 from millpond.serve.postgres.sqlstate import READ_ONLY, ClientError, error_fields
-from millpond.serve.postgres.statement_text import own_words, parameter_count, with_literals
+from millpond.serve.postgres.statement_text import own_strings, own_words, parameter_count, with_literals
 from millpond.serve.postgres.wire_values import TEXT, data_rows, parameter, shapes
 from millpond.sql.split import first_word, split_statements
 
@@ -198,9 +198,10 @@ class Session:
     # Simple queries
 
     async def _query(self, body: wire.Body) -> None:
-        text = body.text()
+        text = own_strings(body.text())
         portions, rest = split_statements(f"{text}\n;")
-        assert not rest
+        if rest:
+            raise ClientError("42601", "A string, a quoted name or a comment has no end.")
         if not portions:
             self._writer.write(wire.EMPTY)
         for portion in portions:
@@ -224,7 +225,7 @@ class Session:
     # Extended queries
 
     async def _parse(self, body: wire.Body) -> None:
-        name, sql = body.text(), body.text()
+        name, sql = body.text(), own_strings(body.text())
         oids = tuple(body.int32() for _ in range(body.int16()))
         portions, rest = split_statements(f"{sql}\n;")
         if len(portions) > 1 or rest:

@@ -31,6 +31,41 @@ _CASTS = tuple((name, re.compile(rf"::\s*(?:pg_catalog\s*\.\s*)?(?:{words})(?!\w
 _EPOCH = re.compile(r"\bextract\s*\(\s*epoch\s+from\b", re.I)
 
 
+# What PostgreSQL reads as one piece, in which nothing else begins; an open one extends to the end.
+_PIECES = re.compile(
+    r"""(?P<escaped>(?<![\w$"`])[eE]'(?:[^'\\]|\\.|'')*(?:'|$))
+      | '(?P<plain>(?:[^']|'')*)(?P<end>'|$)(?P<bytes>\s*::\s*(?:pg_catalog\s*\.\s*)?bytea\b)?
+      | (?<![\w$])\$(?P<tag>(?:[A-Za-z_]\w*)?)\$(?P<dollars>.*?)\$(?P=tag)\$
+      | "(?:[^"]|"")*(?:"|$) | `(?:[^`]|``)*(?:`|$) | --[^\n]* | /\*.*?(?:\*/|$)""",
+    re.S | re.X,
+)
+_PLAIN = re.compile(r"'(?:[^']|'')*'")
+_HEX = re.compile(r"\\x((?:[0-9a-fA-F]{2})*)")
+
+
+def own_strings(sql: str) -> str:
+    """The statement with its strings as Millpond writes them. In PostgreSQL a backslash is a character like others
+    unless the string begins with E, and drivers that write values into the text rely on it."""
+    return _PIECES.sub(_own_string, sql)
+
+
+def _own_string(piece: re.Match[str]) -> str:
+    if piece["escaped"] is not None:
+        return piece["escaped"][1:]
+    if piece["dollars"] is not None:
+        return _quoted(piece["dollars"].replace("'", "''"))
+    if piece["plain"] is None:
+        return piece[0]
+    is_bytes = _HEX.fullmatch(piece["plain"]) if piece["bytes"] else None
+    if is_bytes is not None:
+        return f"X'{is_bytes[1]}'"
+    return f"{_quoted(piece['plain'])[:-1]}{piece['end']}{piece['bytes'] or ''}"
+
+
+def _quoted(content: str) -> str:
+    return "'" + content.replace("\\", "\\\\") + "'"
+
+
 def parameter_count(sql: str) -> int:
     """The highest number of a parameter such as $2."""
     return max((int(n) for n in _PARAMETER.findall(_blanked(sql))), default=0)
@@ -47,7 +82,8 @@ def own_words(sql: str, values: list[Any]) -> tuple[str, list[Any]]:
 
 
 def with_literals(sql: str, values: list[Any], *, catalog: bool = False) -> str:
-    """The statement with its parameters written out, for what takes none; that of a `catalog` keeps its types."""
+    """The statement with its parameters written out, for what takes none; one of a `catalog` keeps PostgreSQL's types
+    and has its strings again."""
     text = _without_schema(sql)
     text = text if catalog else _own_types(text, values)
     blank, made, start = _blanked(text), [], 0
@@ -57,7 +93,8 @@ def with_literals(sql: str, values: list[Any], *, catalog: bool = False) -> str:
             raise ClientError("42P02", "The statement names a parameter that was not sent.")
         made += [text[start : found.start()], literal(values[number])]
         start = found.end()
-    return "".join([*made, text[start:]])
+    text = "".join([*made, text[start:]])
+    return _PLAIN.sub(lambda string: string[0].replace("\\\\", "\\"), text) if catalog else text
 
 
 def _without_schema(sql: str) -> str:
