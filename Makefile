@@ -34,8 +34,8 @@ bench: system $(READY) databases  ## Run the benchmarks and print their figures
 chart: system $(READY)  ## Draw how tables grow, up to ten million rows, into docs/
 	@$(BIN)/python bench/tables.py --chart docs/growth.png
 
-soak: system $(READY) databases objects  ## Run the crash tests a hundred times over, and the largest batches, and readers beside a writer for a minute
-	@MILLPOND_SOAK=1 $(BIN)/python -m pytest -k "crash or kill or readers_never or random_queries or same_rows or wheel or many_objects or hostile or large_batch or connection_lost"
+soak: system $(READY) databases objects  ## Run the crash tests a hundred times over, and the largest batches, random transactions and readers beside a writer for a minute
+	@MILLPOND_SOAK=1 $(BIN)/python -m pytest -k "crash or kill or readers_never or random_queries or same_rows or wheel or many_objects or hostile or large_batch or captured_tables or connection_lost"
 	@echo "== flows, every batch on Spark"
 	@MILLPOND_ENGINE=spark $(BIN)/python -m pytest -n 2 tests/engine tests/relational
 

@@ -208,6 +208,22 @@ def test_parallel_readers_read_one_state_in_small_portions(postgresql: Database,
     assert rows(app, "SELECT count(*), sum(id), min(id), max(id) FROM n") == [(5001, 10002000, -500, 4500)]
 
 
+def test_readers_without_effect_are_warned_of(postgresql: Database, run: App) -> None:
+    tables = {"empty": "INT PRIMARY KEY", "words": "TEXT PRIMARY KEY", "more": "TEXT PRIMARY KEY"}
+    postgresql.execute(*(f"CREATE TABLE {name} (id {type_})" for name, type_ in tables.items()))
+    options = {"empty": "'parallel.readers' = '2'", "words": "'parallel.readers' = '2'"}
+    options["more"] = "'parallel.readers' = '2', 'cdc' = 'true'"
+    read = (
+        f"CREATE TABLE {name} AS SELECT * FROM {postgresql.uri}?table={name} WITH ({with_});"
+        for name, with_ in options.items()
+    )
+    app = run(*read)
+    shown = [p.message for p in app.progress().problems if p.code == "MP303"]
+    assert [name for name in tables if any(f"table={name}'" in message for message in shown)] == ["words", "more"]
+    app.stop()
+    drop_slots(postgresql)
+
+
 def test_columns_that_come_and_go(postgresql: Database, run: App) -> None:
     postgresql.execute(*USERS)
     text = f"CREATE TABLE users AS SELECT * FROM {postgresql.uri}?table=users WITH ('poll.interval' = '50ms');"

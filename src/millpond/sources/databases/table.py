@@ -149,7 +149,9 @@ class DatabaseTable(TableReader):
     def _all(self, server: Server, selection: Selection) -> Iterator[Polled]:
         ranges = key_ranges(self._spec, server, server.session)
         if len(ranges) < 2:
-            self._warn_unparallel()
+            if not self._is_warned:
+                self._problems.extend(unparallel(self._spec, server))
+            self._is_warned = True
             yield from self._one(server, selection, selection.statement())
             return
         with server.session() as first:
@@ -159,13 +161,6 @@ class DatabaseTable(TableReader):
             finally:
                 for session in sessions[1:]:
                     session.close()
-
-    def _warn_unparallel(self) -> None:
-        if self._spec.values.get("parallel.readers", 1) > 1 and not self._is_warned:
-            self._is_warned = True
-            message = f"'{self._spec.shown}' is read by one connection, although 'parallel.readers' is set."
-            hint = "Several read a table whose key is one column of whole numbers, without 'limit'."
-            self._problems.append(Problem("MP303", message, None, hint, Severity.WARNING))
 
     def _one(self, server: Server, selection: Selection, statement: Statement) -> Iterator[Polled]:
         with server.session() as session:
@@ -218,12 +213,10 @@ def _from_json(mark: list[Any]) -> Any:
 
 def key_ranges(spec: SourceSpec, server: Server, opened: Callable[[], Session]) -> list[Selection]:
     """What each of the 'parallel.readers' reads: ranges of a key that is one whole number; else one reads all."""
-    selection, readers, key = server.selection(), spec.values.get("parallel.readers", 1), server.columns().key
-    type_ = server.columns()[key[0]].type if len(key) == 1 else None
-    bounded = spec.values.get("limit") is not None or spec.values.get("query")
-    if readers < 2 or not server.is_parallel or bounded or type_ is None or not pa.types.is_integer(type_):
+    selection, readers = server.selection(), spec.values.get("parallel.readers", 1)
+    if readers < 2 or not _is_divisible(spec, server):
         return [selection]
-    name = selection.dialect.name(key[0])
+    name = selection.dialect.name(server.columns().key[0])
     with opened() as session:
         source = selection.source()
         least, most = (session.value(Statement(f"SELECT {f}({name}) FROM {source.text}")) for f in ("min", "max"))
@@ -234,6 +227,22 @@ def key_ranges(spec: SourceSpec, server: Server, opened: Callable[[], Session]) 
     first, last = selection.where(f"{name} < {MARK}", edges[0]), selection.where(f"{name} >= {MARK}", edges[-1])
     inner = [selection.where(f"{name} >= {MARK}", a).where(f"{name} < {MARK}", b) for a, b in itertools.pairwise(edges)]
     return [first, *inner, last]
+
+
+def _is_divisible(spec: SourceSpec, server: Server) -> bool:
+    key = server.columns().key
+    type_ = server.columns()[key[0]].type if len(key) == 1 else None
+    bounded = spec.values.get("limit") is not None or spec.values.get("query")
+    return server.is_parallel and not bounded and type_ is not None and pa.types.is_integer(type_)
+
+
+def unparallel(spec: SourceSpec, server: Server) -> list[Problem]:
+    """A warning if 'parallel.readers' have no effect."""
+    if spec.values.get("parallel.readers", 1) < 2 or _is_divisible(spec, server):
+        return []
+    message = f"'{spec.shown}' is read by one connection, although 'parallel.readers' is set."
+    hint = "Several read a table whose key is one column of whole numbers, without 'limit'."
+    return [Problem("MP303", message, None, hint, Severity.WARNING)]
 
 
 def reader_of(session: Session, chosen: Selection) -> Reader:

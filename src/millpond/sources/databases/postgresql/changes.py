@@ -39,7 +39,7 @@ from millpond.errors import Problem, Severity, SourceError
 from millpond.schema import Schema
 from millpond.sources.databases.captured import BatchedFollowing, SnapshotForm, altered
 from millpond.sources.databases.postgresql.tables import PostgresServer, PostgresSession
-from millpond.sources.databases.table import ahead, key_ranges, reader_of
+from millpond.sources.databases.table import ahead, key_ranges, reader_of, unparallel
 
 # How long a slot that another process uses is waited for: that of a killed app is free in a moment.
 BUSY_S = 15.0
@@ -181,6 +181,9 @@ class PostgresChanges(ChangeSource):
     def shown(self, table: str) -> str:
         return self._tables[table].shown
 
+    def warn(self, problems: Sequence[Problem]) -> None:
+        self._problems.extend(problems)
+
     def problems(self) -> list[Problem]:
         found, self._problems = self._problems, []
         return found
@@ -207,6 +210,7 @@ class PostgresSnapshot(Snapshot):
 
     def read(self, table: str) -> Iterable[Polled]:
         server, spec = self._source.server(table), self._source.spec(table)
+        self._source.warn(unparallel(spec, server))
         ranges = key_ranges(spec, server, lambda: self._source.session(table, self._name))
         with ExitStack() as stack:
             sessions = [stack.enter_context(self._source.session(table, self._name)) for _ in ranges]
