@@ -405,6 +405,27 @@ def test_by_key_a_record_is_new_if_its_key_was_not_there(server: WebServer, once
     assert content(once(stream(server, key="K"))) == [(1, "a"), (2, "b"), (3, "c"), (3, "twice")]
 
 
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_records_without_a_key_are_compared_as_a_whole(server: WebServer, once: Start, form: str) -> None:
+    def answer(*found: dict[str, Any]) -> Says:
+        lines = ["k,v", *(f"{row['k'] or ''},{row['v']}" for row in found)]
+        return rows(*found) if form == "json" else Says("\n".join(lines).encode(), headers={"Content-Type": "text/csv"})
+
+    no_key, other = {"k": None, "v": "x"}, {"k": None, "v": "y"}
+    server.answers["/rows"] = answer(A, no_key)
+    once(stream(server, key="k"))
+    server.answers["/rows"] = answer(no_key, {**A, "v": "z"}, other, other)
+    found = [row["v"] for row in once(stream(server, key="k")).table("t").find().to_pylist()]
+    assert found == ["a", "x", "y", "y"]
+
+
+def test_a_key_must_be_a_column(server: WebServer, once: Start) -> None:
+    server.answers["/rows"] = rows(A)
+    sql = stream(server, key="nope")
+    for text in (sql, sql.replace("(k BIGINT, v STRING) FROM", "FROM", 1)):
+        assert "There is no column 'nope', which 'key' names." in str(failure(once, text))
+
+
 def test_equal_records_of_one_answer_are_events_of_their_own(server: WebServer, once: Start) -> None:
     server.answers["/rows"] = rows(A, A)
     once(stream(server))

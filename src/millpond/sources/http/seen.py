@@ -78,10 +78,10 @@ class Sieve:
     def keep(self, piece: Piece) -> Piece:
         """The new records of a piece."""
         texts = [value.as_py().strip(BLANKS) for value in piece.values]
-        whole = [self._identity(text, by_key=False) for text in texts]
+        whole = [self._identity(text) for text in texts]
         numbers = self._occurrences.numbers(_hashes(whole))
         occurrences = _hashes([b"%b#%d" % one for one in zip(whole, numbers, strict=True)])
-        bases = occurrences if self._key is None else _hashes([self._identity(text, by_key=True) for text in texts])
+        bases = occurrences if self._key is None else self._bases(texts, occurrences)
         self._all.append(bases)
         new = ~np.isin(bases, self._known.last) & ~np.isin(occurrences, self._known.came)
         self.positions.append(piece.positions[new])
@@ -101,17 +101,32 @@ class Sieve:
         now = np.unique(np.concatenate(self._all)) if self._all else NONE
         return np.setdiff1d(now, self._known.last), np.setdiff1d(self._known.last, now)
 
-    def _identity(self, text: bytes, *, by_key: bool) -> bytes:
+    def _bases(self, texts: Sequence[bytes], occurrences: Hashes) -> Hashes:
+        """The hashes of keys; a record without a key is compared as a whole, because NULL is equal to nothing."""
+        keys = [self._key_of(text) for text in texts]
+        return np.where([key is None for key in keys], occurrences, _hashes([key or b"" for key in keys]))
+
+    def _key_of(self, text: bytes) -> bytes | None:
+        try:
+            if self._form.name == "csv":
+                values = self._csv_key(fields(text, self._form))
+            else:
+                row = json.loads(text, parse_float=str, parse_int=str)
+                lowered = {name.lower(): value for name, value in row.items()} if isinstance(row, dict) else {}
+                values = [lowered.get(name.lower()) for name in self._key or ()]
+            if any(value is None or value == "" for value in values):
+                return None
+            return json.dumps(values, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        except (ValueError, RecursionError, csv.Error):
+            return None
+
+    def _identity(self, text: bytes) -> bytes:
         """A record by its values, in whatever order and with whatever blanks they were written; one that cannot be read
         by its bytes."""
         try:
             if self._form.name == "csv":
-                values = fields(text, self._form)
-                return json.dumps(self._csv_key(values) if by_key else values).encode()
+                return json.dumps(fields(text, self._form)).encode()
             row = json.loads(text, parse_float=str, parse_int=str)
-            if by_key and isinstance(row, dict) and self._key is not None:
-                lowered = {name.lower(): value for name, value in row.items()}
-                row = [lowered.get(name.lower()) for name in self._key]
             return json.dumps(row, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
         except (ValueError, RecursionError, csv.Error):
             return text

@@ -22,6 +22,7 @@ from millpond.contracts.source import (
     SourcePlugin,
     SourceSpec,
 )
+from millpond.errors import SourceError
 from millpond.options import (
     DURATION,
     FILE,
@@ -112,7 +113,15 @@ def validate(spec: SourceSpec) -> str | None:
         return "'http.page' = 'next' requires 'http.page.next', the path of the next address in the body."
     if spec.values["http.ca"] and not (spec.base / spec.values["http.ca"]).is_file():
         return f"There is no file '{spec.base / spec.values['http.ca']}' with certificates."
-    return _wrong_headers(spec) or wrong_text_options(spec)
+    return _wrong_key(spec) or _wrong_headers(spec) or wrong_text_options(spec)
+
+
+def _wrong_key(spec: SourceSpec) -> str | None:
+    if spec.columns is None:
+        return None
+    known = {name.lower() for name in spec.columns.names}
+    wrong = [name for name in spec.values["key"] or () if name.lower() not in known]
+    return f"There is no column '{wrong[0]}', which 'key' names." if wrong else None
 
 
 def _wrong_headers(spec: SourceSpec) -> str | None:
@@ -129,6 +138,10 @@ def _wrong_headers(spec: SourceSpec) -> str | None:
 def open_feeder(spec: SourceSpec) -> Feeder:
     from millpond.sources.http.feeder import HttpFeeder
 
+    wrong = _wrong_key(spec)
+    if wrong is not None:
+        # The columns were discovered, so that it was not an error of the text.
+        raise SourceError("MP508", wrong, hint=f"Columns: {', '.join(spec.columns.names) if spec.columns else ''}.")
     return HttpFeeder(spec)
 
 
