@@ -148,7 +148,7 @@ def test_two_apps_write_into_one_folder_and_neither_touches_what_the_other_wrote
 
 def test_a_file_that_is_there_already_is_never_replaced(tmp_path: Path) -> None:
     sink = written_by(tmp_path, "aaaa")
-    staged = sink.stage(pa.table({"id": [1]}), FIRST)
+    staged: Any = sink.stage(pa.table({"id": [1]}), FIRST)
     assert staged is not None
     there = tmp_path / "out" / staged["files"][0][1]
     there.write_text("of a copy of the state directory")

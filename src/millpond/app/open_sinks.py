@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import pyarrow as pa
 
 from millpond.contracts.sink import Mark, Sink
+from millpond.contracts.stored_json import JsonObject, StoredJson
 from millpond.contracts.table import Store
 from millpond.engine.app_context import Context
 from millpond.engine.dead_letters import NAME as DEAD_LETTERS
@@ -44,12 +45,12 @@ class MeasuredSink:
     def takes_arrow(self, rows: pa.Table) -> bool:
         return self._sink.takes_arrow(rows)
 
-    def stage(self, rows: pa.Table | DataFrame, mark: Mark) -> dict[str, Any] | None:
+    def stage(self, rows: pa.Table | DataFrame, mark: Mark) -> JsonObject | None:
         # The terminal sink prints in `stage` and has nothing to publish.
         with self._counted():
             return self._sink.stage(rows, mark)
 
-    def publish(self, staged: dict[str, Any]) -> None:
+    def publish(self, staged: dict[str, StoredJson]) -> None:
         with self._counted():
             self._sink.publish(staged)
 

@@ -6,7 +6,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ from pyspark.storagelevel import StorageLevel
 from sqlglot import exp
 
 from millpond.contracts.sink import BATCH, ROW
+from millpond.contracts.stored_json import JsonObject
 from millpond.engine.app_context import Context
 from millpond.engine.batch_run import BatchRun, Output
 from millpond.engine.spark.transfer import Dataset
@@ -150,7 +150,7 @@ def stage_outputs(run: BatchRun) -> None:
     drop_outputs(run)
 
 
-def stage(work: Work, output: Output) -> dict[str, Any] | None:
+def stage(work: Work, output: Output) -> JsonObject | None:
     """Stage an output; returns what the sink needs in the commit record, or None."""
     sink = work.context.sinks[output.target]
     rows = _marked(output) if sink.marks_rows else output.rows

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
+from millpond.contracts.stored_json import JsonObject, StoredJson
 from millpond.disk import PRIVATE_FILE, make_folder, sync_file, sync_folder
 from millpond.errors import MillpondError, Problem, Severity, SinkError, StateError
 from millpond.faults import reach
@@ -127,7 +128,7 @@ class FileSink:
     def takes_arrow(self, rows: pa.Table) -> bool:
         return True
 
-    def stage(self, rows: DataFrame | pa.Table, mark: Mark) -> dict[str, Any] | None:
+    def stage(self, rows: DataFrame | pa.Table, mark: Mark) -> JsonObject | None:
         folder = self._staging / _NOT_FOR_NAMES.sub("_", str(mark))
         group = _NOT_FOR_NAMES.sub("_", f"{mark.flow}-{mark.part}-{mark.statement:03d}")
         with self._disk():
@@ -173,7 +174,7 @@ class FileSink:
             count, written = write_files(rows, folder, self._format)
         return count, [(file, "", 0) for file in written]
 
-    def publish(self, staged: dict[str, Any]) -> None:
+    def publish(self, staged: dict[str, StoredJson]) -> None:
         folder = self._staging / staged["staged"]
         if not folder.exists():
             # Already published; a reader may have moved or removed the files since.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
+from millpond.contracts.stored_json import JsonObject, StoredJson
 from millpond.errors import MillpondError, Problem, SinkError, SourceError
 from millpond.kafka.address import Address, address_of, client_properties, reachable, set_by
 from millpond.kafka.admin import connected
@@ -109,7 +110,7 @@ class KafkaSink:
     def takes_arrow(self, rows: pa.Table) -> bool:
         return self._is_direct and are_messages(rows)
 
-    def stage(self, rows: pa.Table | DataFrame, mark: Mark) -> dict[str, Any] | None:
+    def stage(self, rows: pa.Table | DataFrame, mark: Mark) -> JsonObject | None:
         if isinstance(rows, pa.Table):
             return self._send(rows, mark)
         from millpond.sinks.kafka_messages import Shape, send
@@ -121,7 +122,7 @@ class KafkaSink:
             count = send(rows, self._shape, mark, producer_options(self._address, self._spec.values))
         return {"rows": count} if count else None
 
-    def _send(self, rows: pa.Table, mark: Mark) -> dict[str, Any] | None:
+    def _send(self, rows: pa.Table, mark: Mark) -> JsonObject | None:
         """Send finished messages by the producer of the driver."""
         if not rows.num_rows:
             return None
@@ -179,7 +180,7 @@ class KafkaSink:
             found = missing(self._address, self._spec.values["topic.partitions"], waits=False)
         return found.problems[0]
 
-    def publish(self, staged: dict[str, Any]) -> None:
+    def publish(self, staged: dict[str, StoredJson]) -> None:
         self._rows += staged["rows"]
 
     def discard(self) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.contracts.sink import Mark, SinkSpec
+from millpond.contracts.stored_json import JsonObject, StoredJson
 from millpond.disk import sync_folder, touch_private
 from millpond.errors import MillpondError, Problem, SinkError, SourceError
 from millpond.faults import reach
@@ -155,7 +156,7 @@ class TransactionalKafkaSink:
     def takes_arrow(self, rows: pa.Table) -> bool:
         return are_messages(rows)
 
-    def stage(self, rows: pa.Table | DataFrame, mark: Mark) -> dict[str, Any] | None:
+    def stage(self, rows: pa.Table | DataFrame, mark: Mark) -> JsonObject | None:
         if isinstance(rows, pa.Table):
             messages = rows
         else:
@@ -167,7 +168,7 @@ class TransactionalKafkaSink:
             return None
         return {"staged": self._outbox.stage(messages, mark, CHUNK_ROWS), "rows": messages.num_rows}
 
-    def publish(self, staged: dict[str, Any]) -> None:
+    def publish(self, staged: dict[str, StoredJson]) -> None:
         with self._turn:
             self._outbox.ready(staged["staged"])
             reach("sink.ready")

@@ -8,11 +8,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import pyarrow as pa
 
 from millpond.contracts.sink import Mark, Sink, SinkPlugin, SinkSpec
+from millpond.contracts.stored_json import JsonObject, StoredJson
 from millpond.errors import SinkError
 from millpond.rendering import json_lines, text_lines
 
@@ -41,7 +42,7 @@ class TerminalSink:
     def takes_arrow(self, rows: pa.Table) -> bool:
         return True
 
-    def stage(self, rows: DataFrame | pa.Table, mark: Mark) -> dict[str, Any] | None:
+    def stage(self, rows: DataFrame | pa.Table, mark: Mark) -> JsonObject | None:
         table = rows if isinstance(rows, pa.Table) else rows.toArrow()
         if table.num_rows:
             lines: Iterator[str] = json_lines(table) if self._json else text_lines(table)
@@ -58,7 +59,7 @@ class TerminalSink:
             message = f"The rows cannot be printed: {error.strerror or error}."
             raise SinkError("MP601", message, hint="The reader of standard output must not close it.") from error
 
-    def publish(self, staged: dict[str, Any]) -> None:
+    def publish(self, staged: dict[str, StoredJson]) -> None:
         """Nothing is staged."""
 
     def discard(self) -> None:

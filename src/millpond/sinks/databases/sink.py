@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from millpond.contracts.sink import Mark, SinkSpec
+from millpond.contracts.stored_json import JsonObject, StoredJson
 from millpond.errors import SinkError, did_you_mean
 from millpond.faults import reach
 from millpond.schema import Column, Schema, type_name
@@ -99,14 +100,14 @@ class DatabaseSink:
     def takes_arrow(self, rows: pa.Table) -> bool:
         return True
 
-    def stage(self, rows: DataFrame | pa.Table, mark: Mark) -> dict[str, Any] | None:
+    def stage(self, rows: DataFrame | pa.Table, mark: Mark) -> JsonObject | None:
         found = rows if isinstance(rows, pa.Table) else rows.toArrow()
         if not found.num_rows:
             return None
         name = self._outbox.stage(found, mark, self._spec.values["batch.size"])
         return {"staged": name, "rows": found.num_rows}
 
-    def publish(self, staged: dict[str, Any]) -> None:
+    def publish(self, staged: dict[str, StoredJson]) -> None:
         with self._turn:
             self._outbox.ready(staged["staged"])
             reach("sink.ready")
