@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import pyarrow as pa
 
@@ -11,6 +13,8 @@ from millpond.sources.records.column_types import HEADER, PROBLEM, SUSPECT, VALU
 from millpond.sources.records.text_reader import Piece
 
 PLACE = ((HIDDEN_SOURCE.name, pa.string()), (ORDER_MAJOR, pa.int64()), (ORDER_MINOR, pa.int64()))
+# The column of file names is kept for the next piece if a piece has so many rows: not that of every small file.
+KEPT_ROWS_MIN, KEPT_ROWS = 4_096, 32_768
 TEXT = ((VALUE, pa.binary()), (HEADER, pa.int32()), (SUSPECT, pa.bool_()), (PROBLEM, pa.string()))
 
 
@@ -63,4 +67,16 @@ def unparsed_batch(piece: Piece, file: str, major: int, header: int, schema: pa.
 def place_columns(file: str, major: int, positions: pa.Array) -> list[pa.Array]:
     """The positions of records: their file, its arrival number, their offsets."""
     rows = len(positions)
-    return [pa.repeat(pa.scalar(file, pa.string()), rows), pa.repeat(pa.scalar(major, pa.int64()), rows), positions]
+    return [_repeated(file, rows), pa.repeat(pa.scalar(major, pa.int64()), rows), positions]
+
+
+def _repeated(text: str, rows: int) -> pa.Array:
+    """A column of one text; those of the pieces of a large file are slices of the same one."""
+    if KEPT_ROWS_MIN <= rows <= KEPT_ROWS:
+        return _kept_column(text).slice(0, rows)
+    return pa.repeat(pa.scalar(text, pa.string()), rows)
+
+
+@lru_cache(maxsize=2)
+def _kept_column(text: str) -> pa.Array:
+    return pa.repeat(pa.scalar(text, pa.string()), KEPT_ROWS)

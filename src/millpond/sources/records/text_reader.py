@@ -23,8 +23,9 @@ from millpond.errors import SourceError
 from millpond.sources.records.boundaries import Split, split_csv, splitter, unended
 from millpond.sources.records.formats import FileFormat, is_compressed
 
-# The size of a file that is in memory at a time, unless one record is longer.
-PIECE_BYTES = 8 << 20
+# How much of a file is read and parsed at a time, unless one record is longer: so little that some pieces are parsed
+# while the next is read, also in a file of a few megabytes.
+PIECE_BYTES = 2 << 20
 # A longer record is bad: most likely a quote or bracket was never closed.
 RECORD_BYTES_MAX = 64 << 20
 RAW_BYTES_MAX = 1 << 20
