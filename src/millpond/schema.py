@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -74,10 +74,16 @@ class Column:
 
 @dataclass(frozen=True)
 class Check:
-    """A CHECK constraint: `text` is a condition in SQL over the columns of one row."""
+    """A CHECK constraint: `text` is a condition in SQL over the columns of one row; `written` is as the user wrote it,
+    where paths have been expanded."""
 
     name: str
     text: str
+    written: str = field(default="", compare=False)
+
+    @property
+    def shown(self) -> str:
+        return self.written or self.text
 
 
 @dataclass(frozen=True)

@@ -162,6 +162,19 @@ def run(folder: Path, rows: list[Row], cut: int, calls: list[str], options: str 
         return app.query("SELECT * FROM out ORDER BY id").rows(), [letter["code"] for letter in letters]
 
 
+def test_show_all_tables_shows_what_is_stored_for_window_functions(tmp_path: Path) -> None:
+    sql = """
+        CREATE STREAM s (id INT, k STRING) FROM memory://s;
+        CREATE TABLE out AS SELECT id, LAG(id, 2) OVER (PARTITION BY k) AS x FROM s;
+    """
+    with mp.App(sql=sql, state=tmp_path) as app:
+        app.feed("memory://s").send([{"id": n, "k": "ab"[n % 2]} for n in range(20)])
+        app.drain("120s")
+        found = {row["name"]: row["rows"] for row in app.query("SHOW ALL TABLES").rows()}
+        assert set(found) > {row["name"] for row in app.query("SHOW TABLES").rows()} == {"dead_letters", "out"}
+        assert sorted(found.values()) == [0, 2, 4, 20]
+
+
 @pytest.mark.parametrize("seed", [1, FRESH])
 def test_values_do_not_depend_on_batches(seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)

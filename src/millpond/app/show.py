@@ -29,7 +29,7 @@ def ask(statement: Statement, plan: Plan, store: Store, progress: AppProgress) -
     if isinstance(statement, Show) and statement.kind == "CHANGES":
         return changes_of(statement, store)
     if isinstance(statement, Show):
-        return _show(statement, plan, progress)
+        return _show(statement, plan, store, progress)
     assert isinstance(statement, Describe)
     return _describe(statement, store, plan)
 
@@ -40,10 +40,11 @@ def explained(shot: OneShot) -> pa.Table:
     return pa.table({"plan": explain_statement(shot.explained).splitlines()})
 
 
-def _show(statement: Show, plan: Plan, progress: AppProgress) -> pa.Table:
+def _show(statement: Show, plan: Plan, store: Store, progress: AppProgress) -> pa.Table:
     kind = statement.kind.upper()
     if kind == "TABLES":
-        return _rows(progress.tables, TableProgress)
+        hidden = _hidden_tables(store) if statement.with_hidden else ()
+        return _rows([*progress.tables, *hidden], TableProgress)
     if kind == "FLOWS":
         return _rows(progress.flows, FlowProgress)
     if kind == "STATEMENTS":
@@ -60,6 +61,16 @@ def _show(statement: Show, plan: Plan, progress: AppProgress) -> pa.Table:
         found = [(kind_, name) for kind_ in registry.GROUPS for name in registry.names(kind_)]
         return _table(("kind", "name"), found)
     return _table(("name", "kind", "default", "help"), [_option(o) for o in _options(statement)])
+
+
+def _hidden_tables(store: Store) -> Iterator[TableProgress]:
+    """The tables that hold the state of statements: groups, window functions, loaded rows of sources."""
+    for table in (store.table(name) for name in store.names()):
+        if table.spec.hidden:
+            stats, key = table.stats(), ", ".join(without_identity(table.schema).key)
+            size = stats.bytes_memory + stats.bytes_spilled or stats.bytes_disk
+            figures = (stats.rows, stats.version, table.spec.backend, key, "", stats.updated_at, size)
+            yield TableProgress(table.name, table.state, *figures)
 
 
 def _sources(stream: StreamPlan, plan: Plan) -> str:
@@ -112,7 +123,7 @@ def _extended(table: Table) -> Iterator[tuple[str, str]]:
     for index in table.spec.indexes:
         yield "index", ", ".join(index)
     for check in table.schema.checks:
-        yield f"constraint {check.name}", f"CHECK ({check.text})"
+        yield f"constraint {check.name}", f"CHECK ({check.shown})"
     known = (*registry.find("backend", table.spec.backend).options, *TABLE_OPTIONS)
     for option in known:
         value = table.spec.values.get(option.name)

@@ -166,7 +166,7 @@ def _table_lines(table: TablePlan, plan: Plan) -> Iterator[str]:
     if shown.columns:
         yield f"  columns: {_columns(shown)}"
     yield from (f"  {line}" for line in _storage(table))
-    yield from (f"  constraint {check.name}: CHECK ({check.text})" for check in table.spec.schema.checks)
+    yield from (f"  constraint {check.name}: CHECK ({check.shown})" for check in table.spec.schema.checks)
     for index in table.spec.indexes:
         yield f"  index ({', '.join(index)})"
     # How a view reads its tables depends on the changed rows, as its first line describes.

@@ -13,6 +13,7 @@ from millpond import registry
 from millpond.contracts.table import TableSpec
 from millpond.errors import MillpondError, Place
 from millpond.options import FILE, FOLDER, Option
+from millpond.plan import paths
 from millpond.plan.binder import Binder
 from millpond.plan.bound import Item, Scope
 from millpond.plan.context import Context
@@ -24,6 +25,7 @@ from millpond.plan.option_owners import Shares
 from millpond.plan.statement_relations import StatementRelations
 from millpond.plan.with_clauses import Clauses
 from millpond.schema import Check, Schema, type_name
+from millpond.sql import nodes
 from millpond.sql.dialect import MILLPOND
 from millpond.sql.statements import CheckDef, CreateTable, OptionEntry
 
@@ -127,7 +129,10 @@ def bind_checks(
         if condition is None:
             continue
         name = _name(check, statement, {c.name.lower() for c in checks}, context)
-        checks.append(Check(name, _unqualified(condition).sql(dialect=MILLPOND)))
+        has_path = check.condition.find(nodes.Path) is not None
+        written = as_expression(check.condition.copy().transform(_path_as_written)) if has_path else None
+        text = written.sql(dialect=MILLPOND) if written is not None else ""
+        checks.append(Check(name, _unqualified(condition).sql(dialect=MILLPOND), text))
         bound.append(condition)
     whole = as_expression(exp.and_(*bound)) if len(bound) > 1 else bound[0] if bound else None
     return tuple(checks), whole
@@ -168,6 +173,10 @@ def _name(check: CheckDef, statement: CreateTable, taken: set[str], context: Con
     while name.lower() in taken:
         number, name = number + 1, f"{base}_{number + 1}"
     return name
+
+
+def _path_as_written(node: exp.Expression) -> exp.Expression:
+    return exp.Var(this=paths.written(node)) if isinstance(node, nodes.Path) else node
 
 
 def _unqualified(condition: exp.Expression) -> exp.Expression:

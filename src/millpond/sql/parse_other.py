@@ -53,9 +53,12 @@ def _transaction_word(grammar: Grammar) -> None:
 
 
 def parse_show(grammar: Grammar, common: dict[str, Any]) -> Statement:
-    """SHOW TABLES | STREAMS | FLOWS | STATEMENTS | VIEWS | SOURCES | CONNECTORS | OPTIONS FOR subject | CHANGES table
-    [LIMIT n]"""
+    """SHOW [ALL] TABLES | STREAMS | FLOWS | STATEMENTS | VIEWS | SOURCES | CONNECTORS | OPTIONS FOR subject |
+    CHANGES table [LIMIT n]"""
     grammar.expect("SHOW")
+    if grammar.take("ALL"):
+        grammar.expect("TABLES")
+        return Show(**common, kind="TABLES", with_hidden=True)
     token = grammar.here
     kind = token.text.upper()
     if grammar.at_end or kind not in SHOWN:

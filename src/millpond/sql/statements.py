@@ -285,12 +285,13 @@ class Rollback(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Show(Statement):
-    """SHOW TABLES | STREAMS | FLOWS | STATEMENTS | VIEWS | SOURCES | CONNECTORS | OPTIONS FOR subject | CHANGES subject
-    [LIMIT n]."""
+    """SHOW [ALL] TABLES | STREAMS | FLOWS | STATEMENTS | VIEWS | SOURCES | CONNECTORS | OPTIONS FOR subject |
+    CHANGES subject [LIMIT n]."""
 
     kind: str
     subject: Name | None = None
     limit: int | None = None
+    with_hidden: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,12 +45,12 @@ def require_checks(table: str, schema: Schema, rows: pa.Table, evaluate: Evaluat
 
 def breaks(check: Check) -> str:
     """The reason of a dead letter."""
-    return f"the row violates the constraint '{check.name}': CHECK ({check.text})"
+    return f"the row violates the constraint '{check.name}': CHECK ({check.shown})"
 
 
 def broken_message(table: str, check: Check, row: str) -> str:
     """The message for a row that violates a constraint."""
-    return f"The row {row} violates the constraint '{check.name}' of '{table}': CHECK ({check.text})."
+    return f"The row {row} violates the constraint '{check.name}' of '{table}': CHECK ({check.shown})."
 
 
 def require_kept(table: str, schema: Schema, old: Sequence[Check], rows: pa.Table, evaluate: Evaluate) -> None:
@@ -62,7 +62,7 @@ def require_kept(table: str, schema: Schema, old: Sequence[Check], rows: pa.Tabl
             more = ", ..." if len(found) > NAMED_MAX else ""
             count = f"{len(found)} row{'s' if len(found) != 1 else ''}"
             message = (
-                f"{count} of '{table}' violate the new constraint '{check.name}', CHECK ({check.text}): {named}{more}."
+                f"{count} of '{table}' violate the new constraint '{check.name}', CHECK ({check.shown}): {named}{more}."
             )
             hint = "Change or delete these rows before you add the constraint; nothing was changed."
             raise ConstraintError("MP413", message, hint=hint)

@@ -150,7 +150,7 @@ def spec_as_json(spec: TableSpec) -> dict[str, Any]:
         "arrow": base64.b64encode(schema.arrow().serialize()).decode(),
         "defaults": [c.default for c in schema],
         "key": list(schema.key),
-        "checks": [[check.name, check.text] for check in schema.checks],
+        "checks": [[c.name, c.text, *([c.written] if c.written else [])] for c in schema.checks],
         "backend": spec.backend,
         "indexes": [list(i) for i in spec.indexes],
         "null_keys": spec.null_keys,
