@@ -88,7 +88,8 @@ SELECT /*+ LOOKUP(u) */ * FROM trades t JOIN users u USING (user_id);
 SELECT /*+ SNAPSHOT(u) */ * FROM trades t JOIN users u USING (user_id);
 SELECT * FROM t JOIN users u ON t.user_id = u.user_id WITH ('on.missing' = 'default', 'default.tier' = 'BASIC',
   'wait.timeout' = '10s', 'wait.max.rows' = '100000');
-SHOW TABLES; SHOW ALL TABLES; SHOW STREAMS; SHOW FLOWS; SHOW VIEWS; SHOW SOURCES; SHOW CONNECTORS; SHOW OPTIONS FOR kafka;
+SHOW TABLES; SHOW ALL TABLES;
+SHOW STREAMS; SHOW FLOWS; SHOW VIEWS; SHOW SOURCES; SHOW CONNECTORS; SHOW OPTIONS FOR kafka;
 DESCRIBE users; DESCRIBE EXTENDED users; EXPLAIN SELECT * FROM users; SET connection.crm_db = 'postgresql://h/db';
 SELECT * FROM postgresql://h/db?query="SELECT a, b FROM t";
 SELECT * FROM 'kafka://a:9092,b:9092/orders';

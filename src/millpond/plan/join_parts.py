@@ -201,8 +201,8 @@ class _Taking:
     def _tables(self, wanted: Sequence[str], stream: Item) -> list[Early] | Refusal:
         """The tables that are joined before a stream, with those that they depend on, in their order."""
         needed = set(wanted) - self.early
-        joins = {item.alias: join for item, join in self.entries}
-        while more := {a for n in needed if joins[n] for a in self._needs(joins[n])} - needed - self.known - self.early:
+        joins = {item.alias: join for item, join in self.entries if join}
+        while more := {a for n in needed & {*joins} for a in self._needs(joins[n])} - needed - self.known - self.early:
             needed |= more
         made = []
         for item, join in self.entries:

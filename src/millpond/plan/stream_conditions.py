@@ -36,7 +36,7 @@ def with_joined_conditions(query: exp.Query, catalog: Catalog) -> exp.Query:
         asked = [(condition, relation) for condition, relation in found if relation is not None]
         # SEMI first: an ANTI JOIN emits its events late, when no match can arrive any more.
         for condition, relation in sorted(asked, key=lambda pair: pair[0].kind, reverse=True):
-            select.append("joins", _join(select, condition, relation))
+            select.append("joins", _join(select, condition, relation, catalog))
         rest = [c for c in conditions if all(c is not condition.node for condition, _ in asked)]
         if asked:
             select.set("where", exp.Where(this=exp.and_(*rest, copy=False)) if rest else None)
@@ -82,7 +82,7 @@ def _stream_of(query: exp.Select, catalog: Catalog, own: set[str]) -> Relation |
     return relation if relation is not None and relation.is_stream else None
 
 
-def _join(select: exp.Select, condition: Condition, relation: Relation) -> exp.Join:
+def _join(select: exp.Select, condition: Condition, relation: Relation, catalog: Catalog) -> exp.Join:
     """The join of a condition. In a subquery its own columns come first, so they are qualified here."""
     query = condition.query
     table, where = query.args["from_"].this, query.args.get("where")
@@ -100,9 +100,28 @@ def _join(select: exp.Select, condition: Condition, relation: Relation) -> exp.J
             _qualify(column, alias, renamed=len(column.parts) > 1)
     conditions, values = holder.expressions[: len(conditions)], holder.expressions[len(conditions) :]
     if condition.compared is not None:
-        conditions.insert(0, exp.EQ(this=condition.compared, expression=values[0]))
+        compared = _with_owners(condition.compared, names, select, catalog)
+        conditions.insert(0, exp.EQ(this=compared, expression=values[0]))
     on = exp.and_(*conditions, copy=False) if conditions else None
     return exp.Join(this=table, side="LEFT", kind=condition.kind, on=on)
+
+
+def _with_owners(compared: exp.Expr, names: set[str], select: exp.Select, catalog: Catalog) -> exp.Expr:
+    """The left side of IN, whose columns are those of the query around, also if the subquery's stream has the name."""
+    holder = exp.Paren(this=compared.copy())
+    tables = [r.this for r in (select.args["from_"], *(select.args.get("joins") or ()))]
+    for column in list(holder.find_all(exp.Column)):
+        name = column.parts[0].name.lower()
+        if len(column.parts) == 1 and name in names:
+            owner = next((t for t in tables if name in _columns_of(t, catalog)), tables[0])
+            _qualify(column, owner.alias_or_name, renamed=False)
+    found: exp.Expr = holder.this
+    return found
+
+
+def _columns_of(table: exp.Expr, catalog: Catalog) -> set[str]:
+    relation = catalog.find(table.name) if isinstance(table, exp.Table) else None
+    return {c.name.lower() for c in (*(relation.columns or ()), *relation.hidden)} if relation is not None else set()
 
 
 def _qualify(column: exp.Column, alias: str, *, renamed: bool) -> None:
