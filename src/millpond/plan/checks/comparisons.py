@@ -1,4 +1,4 @@
-"""Check: compared values have comparable types, conditions are BOOLEAN, and arithmetic is with numbers."""
+"""Check: compared values have comparable types, and conditions are BOOLEAN."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from millpond.errors import Problem
 from millpond.expressions.result_types import comparable
 from millpond.plan.checks.subject import Subject
 from millpond.plan.expression_types import as_expression, type_of
-from millpond.plan.paths import PATH
 from millpond.schema import type_name
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ)
-
-ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg)
 
 CONNECTIVES = (exp.And, exp.Or, exp.Not, exp.Paren)
 
@@ -30,8 +27,6 @@ def check(subject: Subject) -> Iterator[Problem]:
                 yield from _boolean(subject, condition)
             if isinstance(node, exp.Case):
                 yield from _branches(subject, node)
-            if isinstance(node, ARITHMETIC):
-                yield from _numbers(subject, node)
 
 
 def _pairs(node: exp.Expr) -> list[tuple[exp.Expr, exp.Expr]]:
@@ -54,17 +49,6 @@ def _compared(subject: Subject, node: exp.Expr, left: exp.Expr, right: exp.Expr)
         return
     message = f"{type_name(first)} cannot be compared with {type_name(second)}."
     yield subject.problem("MP206", message, node, f"Cast one of them: CAST(... AS {type_name(first)}).")
-
-
-def _numbers(subject: Subject, node: exp.Expr) -> Iterator[Problem]:
-    """An array, map or struct has no arithmetic; a path with a wildcard is an array."""
-    for side in node.iter_expressions():
-        found = type_of(side.unnest())
-        if found is not None and pa.types.is_nested(found):
-            path = side.unnest().meta_get(PATH)
-            hint = f"Compute with each value: transform({path or 'values'}, x -> x + 1), or with one: array_max(...)."
-            message = f"Arithmetic requires a number, but this is {type_name(found)}."
-            yield subject.problem("MP206", message, side, hint if pa.types.is_list(found) else "Name a field of it.")
 
 
 def _branches(subject: Subject, case: exp.Case) -> Iterator[Problem]:
