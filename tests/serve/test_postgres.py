@@ -476,6 +476,23 @@ def test_what_is_not_the_protocol_is_disconnected(port: int, sent: bytes) -> Non
         assert works.execute("SELECT 1").fetchone() == (1,)
 
 
+def test_a_bug_is_reported_to_the_client_without_secrets(
+    port: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise KeyError("postgresql://me:sesame@db/shop")
+
+    with connect(port, autocommit=True) as connection:
+        with monkeypatch.context() as patched:
+            patched.setattr(mp.App, "answer", broken)
+            with pytest.raises(psycopg.InternalError, match="MP999") as raised:
+                connection.execute("SELECT 1")
+        assert "sesame" not in str(raised.value)
+    with connect(port) as works:
+        assert works.execute("SELECT 1").fetchone() == (1,)
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_large_answer_comes_in_parts_with_a_cursor_of_the_server(port: int) -> None:
     with connect(port) as connection:
         numbers = " UNION ALL ".join("SELECT user_id, n FROM users" for _ in range(50))

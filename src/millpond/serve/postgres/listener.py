@@ -18,6 +18,7 @@ from millpond.serve.postgres import protocol as wire
 from millpond.serve.postgres.catalog_functions import SETTINGS
 from millpond.serve.postgres.client_session import Session, Sessions
 from millpond.serve.postgres.scram import MECHANISM, Scram, ScramError
+from millpond.serve.problems import coded
 from millpond.settings import Settings
 
 LOGIN_S = 30.0
@@ -98,15 +99,16 @@ class PostgresListener:
         try:
             await self._served_client(reader, writer)
         except (wire.ProtocolError, ScramError, TimeoutError) as error:
-            with suppress(ConnectionError):
-                state = "28P01" if isinstance(error, ScramError) else "08P01"
-                words = str(error) or "the login took too long"
-                fields = {"S": "FATAL", "V": "FATAL", "C": state, "M": f"{words[0].upper()}{words[1:]}."}
-                writer.write(wire.error(fields))
-                await writer.drain()
+            words = str(error) or "the login took too long"
+            state = "28P01" if isinstance(error, ScramError) else "08P01"
+            await _end_session(writer, state, f"{words[0].upper()}{words[1:]}.")
         except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError, asyncio.CancelledError):
             # The client has gone, or the server stops.
             pass
+        except Exception as error:
+            # A bug ends this connection, and is not printed into the terminal of the app.
+            problem = coded(error).problems[0]
+            await _end_session(writer, "XX000", f"{problem.message} ({problem.code})")
         finally:
             self._connections.discard(task)
             with suppress(ConnectionError, ssl.SSLError):
@@ -166,6 +168,12 @@ class PostgresListener:
         if message.kind != b"p":
             raise wire.ProtocolError("a message of the login was expected")
         return message
+
+
+async def _end_session(writer: asyncio.StreamWriter, state: str, message: str) -> None:
+    with suppress(ConnectionError):
+        writer.write(wire.error({"S": "FATAL", "V": "FATAL", "C": state, "M": message}))
+        await writer.drain()
 
 
 def _take_names(session: Session, body: wire.Body) -> None:
