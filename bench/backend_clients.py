@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 COLUMNS = "`key`, symbol, tier, quantity, volume, ratio, price, ts"
 SQL_COLUMNS = COLUMNS.replace("`", "")
@@ -162,10 +163,43 @@ class PlainMongo(Plain):
         return len(list(self._rows.find()))
 
 
+class PlainDelta(Plain):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._schema = pa.schema([])
+
+    def upsert(self, rows: pa.Table) -> None:
+        import deltalake
+
+        self._schema = rows.schema
+
+        if not deltalake.DeltaTable.is_deltatable(str(self._path)):
+            deltalake.write_deltalake(str(self._path), rows)
+            return
+        merger = deltalake.DeltaTable(self._path).merge(rows, "t.key = s.key", source_alias="s", target_alias="t")
+        merger.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    def lookup(self, keys: Sequence[str]) -> int:
+        if len(keys) == 1:
+            return self._rows(f"key = '{keys[0]}'").num_rows
+        # A condition with thousands of keys is planned for longer than all rows are read.
+        rows = self._rows(None)
+        return rows.filter(pc.is_in(rows["key"], pa.array(list(keys)))).num_rows
+
+    def scan(self) -> int:
+        return self._rows(None).num_rows
+
+    def _rows(self, condition: str | None) -> pa.Table:
+        import deltalake
+
+        return pa.table(deltalake.DeltaTable(self._path).scan(predicate=condition)).cast(self._schema)
+
+
 CLIENTS: dict[str, Callable[[Any], Plain]] = {
     "sqlite": PlainSqlite,
     "postgresql": PlainPostgres,
     "mysql": PlainMysql,
     "redis": PlainRedis,
     "mongodb": PlainMongo,
+    "delta": PlainDelta,
 }

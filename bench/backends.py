@@ -37,17 +37,19 @@ SERVERS: dict[str, type[Server]] = {
     "redis": Redis,
     "mongodb": FerretDB,
 }
-BACKENDS = ("memory", "sqlite", *SERVERS)
+BACKENDS = ("memory", "sqlite", "delta", *SERVERS)
 # FerretDB updates some hundred documents a second.
 ROWS_MAX = {"mongodb": 1_000}
 POOL = {"pool.size": 4, "pool.max.idle": 600_000_000, "connect.timeout": 10_000_000, "ssl.mode": "prefer"}
+# What is in files; Delta merges in the background only when it is asked, so that it does not disturb other figures.
+FILES: dict[str, dict[str, Any]] = {"sqlite": {}, "delta": {"merge.interval": 3_600_000_000, "merge.rows": 10_000_000}}
 OPTIONS = {"postgresql": POOL, "mysql": POOL, "redis": {}, "mongodb": {}}
 
 
 def measured(table: Table, count: int) -> dict[str, float]:
     """The figures of a table that is empty."""
     data = rows(count)
-    figures = {"load_rows_s": count / seconds(lambda: table.insert(data))}
+    figures = {"load_rows_s": count / seconds(lambda: _loaded(table, data))}
     keys = keys_of(count)
     for size in sizes(count):
         figures[f"upsert_{size}_rows_s"] = size / seconds(lambda: table.upsert(data.slice(0, size)), 3)  # noqa: B023
@@ -57,6 +59,17 @@ def measured(table: Table, count: int) -> dict[str, float]:
     ones = [data.slice(n, 1) for n in range(20)]
     figures["commit_ms"] = each_s(table.upsert, ones) * 1000
     return figures
+
+
+def _loaded(table: Any, data: pa.Table) -> None:
+    table.insert(data)
+    if table.spec.backend == "delta":
+        table.rows.remote.merge()
+
+
+def _merged(table: Any, rows: pa.Table) -> None:
+    table.upsert(rows)
+    table.rows.remote.merge()
 
 
 def measured_plain(client: Plain, count: int) -> dict[str, float]:
@@ -93,13 +106,18 @@ def figures_of(backend: str, count: int, folder: Path) -> dict[str, float]:
             server.start()
             options = {"url": server.database().uri, **OPTIONS[backend]}
             plain = lambda: CLIENTS[backend](server.database())  # noqa: E731
-        elif backend == "sqlite":
-            options = {"path": str(folder / "tables.db")}
-            plain = lambda: CLIENTS[backend](folder / "plain.db")  # noqa: E731
+        elif backend in FILES:
+            options = {"path": str(folder / f"tables.{backend}"), **FILES[backend]}
+            plain = lambda: CLIENTS[backend](folder / f"plain.{backend}")  # noqa: E731
         store = open_store(folder / backend)
         stack.callback(store.close)
         spec = TableSpec("t", Schema.from_arrow(pa.schema(rows(1).schema), ["key"]), backend, options)
         figures = measured(store.create(spec), count)
+        if backend == "delta":
+            # A change waits in the log; here it is merged at once.
+            table: Any = store.table("t")
+            data = rows(min(count, 100_000))
+            figures[f"merged_{data.num_rows}_rows_s"] = data.num_rows / seconds(lambda: _merged(table, data), 2)
         if plain is not None:
             client = plain()
             stack.callback(client.close)

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from tests.databases.servers import Database
+from tests.databases.servers import Database, until
 
 import millpond as mp
 from millpond.contracts.table import TableSpec
@@ -19,7 +19,7 @@ from millpond.tables.pushdown import pushed_part
 from millpond.tables.store import open_store
 from millpond.testing.documents import read_sections
 from millpond.testing.remote_tables import RemoteTableContract
-from millpond.testing.table_harness import ANN
+from millpond.testing.table_harness import ANN, BO
 from millpond.testing.table_harness import USERS as HARNESS_USERS
 
 App = Callable[..., mp.App]
@@ -205,6 +205,42 @@ def test_a_copy_has_a_collection_of_its_own(mongodb: Database, tmp_path: Path) -
     counts = [mongodb.connect()[name].count_documents({}) for name in ("people", "kept")]
     store.close()
     assert counts == [1, 0]
+
+
+def test_several_writers_share_a_collection(mongodb: Database, tmp_path: Path) -> None:
+    options = {"url": mongodb.uri, "shared": True}
+    spec = TableSpec("users", HARNESS_USERS, "mongodb", options)
+    rows = mongodb.connect()["users"]
+    rows.insert_one({"_id": "u3", "user_id": "u3", "tier": "NEW"})
+    stores = [open_store(tmp_path / name) for name in ("first", "second")]
+    first, second = (store.create(spec) for store in stores)
+    first.insert([ANN])
+    second.upsert([BO])
+    first.update("user_id = 'u2'", {"age": 50})
+    assert (len(first), second.get("u2")) == (3, {**BO, "age": 50})
+    rows.update_one({"_id": "u1"}, {"$set": {"tier": "NEW"}})
+    assert sorted(second.values("user_id", "tier = 'NEW'")) == ["u1", "u3"]
+    for store in stores:
+        store.close()
+    again = open_store(tmp_path / "first")
+    again.create(spec).delete(keys=["u2"])
+    again.drop("users")
+    again.create(spec)
+    again.close()
+    # Others may need them: the documents stay.
+    assert sorted(row["_id"] for row in rows.find()) == ["u1", "u3"]
+
+
+def test_views_follow_what_others_write_to_a_collection(mongodb: Database, run: App) -> None:
+    with_ = f"WITH ('backend' = 'mongodb', 'url' = '{mongodb.uri}', 'shared' = 'true', 'poll.interval' = '100ms')"
+    app = run(
+        f"CREATE TABLE users (user_id STRING PRIMARY KEY, tier STRING, n BIGINT) {with_};",
+        "CREATE TABLE by_tier AS SELECT tier, SUM(n) AS n FROM users GROUP BY tier;",
+    )
+    app.table("users").upsert([{"user_id": "a", "tier": "GOLD", "n": 1}])
+    assert app.table("by_tier").get("GOLD") == {"tier": "GOLD", "n": 1}
+    mongodb.connect()["users"].insert_one({"_id": "b", "user_id": "b", "tier": "GOLD", "n": 10})
+    until(lambda: app.table("by_tier").get("GOLD") == {"tier": "GOLD", "n": 11})
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "backends.md"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import pytest
 from tests.databases.servers import Database
 from tests.seeds import FRESH
 
-from millpond.contracts.table import Table, TableSpec
+import millpond as mp
+from millpond.contracts.table import AggregateCall, Table, TableSpec
 from millpond.errors import MillpondError
 from millpond.schema import Column, Schema
 from millpond.sql.parser import parse_expression
+from millpond.tables.postgresql import PostgresTable
 from millpond.tables.pushdown import pushed_part
 from millpond.tables.store import open_store
 
@@ -127,6 +130,26 @@ VALUES: dict[str, dict[str, Any]] = {
 }
 
 
+_COUNTS = [AggregateCall("COUNT"), AggregateCall("COUNT", "name"), AggregateCall("MIN", "n"), AggregateCall("MAX", "m")]
+CALLS = {
+    "postgresql": [*_COUNTS, AggregateCall("SUM", "n")],
+    "mysql": [*_COUNTS, AggregateCall("SUM", "n")],
+    "mongodb": _COUNTS,
+}
+
+
+def aggregates(table: Table, asked: str, calls: Sequence[AggregateCall]) -> list[int | None]:
+    """The same, from the rows."""
+    made: dict[str, Callable[[list[Any]], Any]] = {
+        "COUNT": len,
+        "MIN": lambda v: min(v, default=None),
+        "MAX": lambda v: max(v, default=None),
+        "SUM": lambda v: sum(v) if v else None,
+    }
+    values = [[v for v in table.values(call.column or "id", asked) if v is not None] for call in calls]
+    return [made[call.function](each) for call, each in zip(calls, values, strict=True)]
+
+
 @pytest.mark.parametrize("kind", ["postgresql", "mysql", "mongodb"])
 def test_conditions_find_the_same_rows_as_in_memory(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
     database: Database = request.getfixturevalue(kind)
@@ -138,7 +161,41 @@ def test_conditions_find_the_same_rows_as_in_memory(request: pytest.FixtureReque
     asked = [condition(random.Random(seed)) for seed in (*range(100), *range(FRESH, FRESH + 50))]
     wrong = [text for text in asked if found(there, text) != found(here, text)]
     pushed = [text for text in asked if pushed_part(parse_expression(text), SCHEMA, []) is not None]
+    aggregated = [text for text in asked if there.aggregated(CALLS[kind], text) is not None]
+    unlike = [text for text in aggregated if there.aggregated(CALLS[kind], text) != aggregates(here, text, CALLS[kind])]
     store.close()
     assert not wrong
+    assert not unlike
     # A server has evaluated something in many of them.
     assert len(pushed) > 20
+    assert len(aggregated) > 10
+
+
+def test_aggregates_of_a_query_are_those_of_the_server(
+    postgresql: Database, run: Callable[..., mp.App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = run(
+        f"CREATE TABLE t (id INT PRIMARY KEY, n INT, m BIGINT, name STRING) WITH ('backend' = 'postgresql', "
+        f"'url' = '{postgresql.uri}');",
+        "INSERT INTO t VALUES (1, 1, 9223372036854775807, 'a'), (2, NULL, 1, 'b'), (3, 7, 0, 'A');",
+        once=True,
+    )
+    queries = {
+        "SELECT COUNT(*) AS a, COUNT(n) AS b, MIN(n) AS c, MAX(t.m) + 1 AS d, SUM(n) AS e FROM t WHERE m < 2": {
+            "a": 2, "b": 1, "c": 7, "d": 2, "e": 7
+        },
+        "SELECT COUNT(*) AS a, SUM(n) AS b FROM t AS x WHERE x.name = 'none'": {"a": 0, "b": None},
+        "SELECT MAX(n) AS a FROM t HAVING COUNT(*) > 2": {"a": 7},
+    }  # fmt: skip
+    remote = PostgresTable
+    with monkeypatch.context() as patched:
+        for name in ("scan", "narrowed"):
+            patched.setattr(remote, name, lambda *_: pytest.fail("rows were read"))
+        for query, row in queries.items():
+            assert app.query(query).rows() == [row], query
+    with app.transaction() as tx:
+        tx.table("t").delete(keys=[1])
+        assert tx.table("t").aggregated([AggregateCall("COUNT")]) is None
+    app.execute("INSERT INTO t VALUES (1, 1, 9223372036854775807, 'a')")
+    with pytest.raises(mp.MillpondError, match="overflow"):
+        app.query("SELECT SUM(m) AS a FROM t").rows()

@@ -56,6 +56,31 @@ def test_what_others_write_is_read_at_once_and_by_views_at_the_next_poll(
     assert database.rows("SELECT n FROM users") == [(7,)]
 
 
+def test_change_capture_refreshes_views(kept: tuple[Database, str], run: App) -> None:
+    database, backend = kept
+    options = on(database, backend, cdc="true", **{"poll.interval": "never"})
+    app = run(f"{USERS} {options};", "CREATE TABLE other (id BIGINT PRIMARY KEY);", VIEW)
+    database.execute("INSERT INTO users VALUES ('a', 'GOLD', 10)")
+    until(lambda: app.table("by_tier").get("GOLD") == {"tier": "GOLD", "n": 10})
+    app.table("users").upsert([{"user_id": "b", "tier": "GOLD", "n": 1}])
+    assert app.table("by_tier").get("GOLD") == {"tier": "GOLD", "n": 11}
+    database.execute("UPDATE users SET n = 20 WHERE user_id = 'a'", "DELETE FROM users WHERE user_id = 'b'")
+    until(lambda: app.table("by_tier").get("GOLD") == {"tier": "GOLD", "n": 20})
+    app.stop()
+    if backend == "postgresql":
+        slots = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
+        until(lambda: database.rows(slots) == [])
+
+
+def test_changes_that_cannot_be_captured_leave_views_stale(postgresql: Database, run: App) -> None:
+    postgresql.execute("CREATE TABLE users (user_id TEXT NOT NULL UNIQUE, tier TEXT, n BIGINT)")
+    app = run(f"{USERS} {on(postgresql, 'postgresql', cdc='true')};", VIEW, once=True)
+    (state,) = [row["state"] for row in app.query("SHOW TABLES").rows() if row["name"] == "by_tier"]
+    assert state == "stale"
+    # The updates of others are not rejected, as they would be by a published table without an identity.
+    postgresql.execute("INSERT INTO users VALUES ('a', 'GOLD', 1)", "UPDATE users SET n = 2")
+
+
 def test_views_are_refreshed_at_each_start(kept: tuple[Database, str], run: App) -> None:
     database, backend = kept
     statements = [f"{USERS} {on(database, backend, **{'poll.interval': 'never'})};", VIEW]
@@ -117,8 +142,9 @@ def test_what_cannot_be_shared_is_an_error_of_check(tmp_path: Path, statement: s
         mp.App(tmp_path / "app.sql", state=tmp_path / "state")
 
 
-def test_a_poll_interval_without_shared_is_an_error_of_check(tmp_path: Path) -> None:
-    options = "'backend' = 'postgresql', 'url' = 'postgresql://h/d', 'poll.interval' = '1s'"
+@pytest.mark.parametrize("option", ["'poll.interval' = '1s'", "'cdc' = 'true'"])
+def test_refreshing_without_shared_is_an_error_of_check(tmp_path: Path, option: str) -> None:
+    options = f"'backend' = 'postgresql', 'url' = 'postgresql://h/d', {option}"
     (tmp_path / "app.sql").write_text(f"CREATE TABLE t (id INT PRIMARY KEY) WITH ({options});")
     with pytest.raises(mp.MillpondError, match=r"MP303(.|\n)*others write to"):
         mp.App(tmp_path / "app.sql", state=tmp_path / "state")

@@ -91,6 +91,9 @@ class NinthTable:
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> pa.Table | None:
         return None
 
+    def aggregated(self, calls: Any, condition: Any) -> None:
+        """None: rows are aggregated by Millpond."""
+
     def scan(self) -> pa.Table:
         return self._own().rows
 

@@ -124,6 +124,35 @@ def test_changes_are_merged_while_it_runs(tmp_path: Path) -> None:
     store.close()
 
 
+def test_many_scattered_keys_are_read_as_a_range_without_the_rows_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("datafusion", "table"):
+        monkeypatch.setattr(f"millpond.tables.delta.{module}.VALUES_MAX", 2)
+    monkeypatch.setattr("millpond.tables.delta.files.PORTION_ROWS", 7)
+    store = open_store(tmp_path / "tables")
+    table: Any = store.create(TableSpec("users", USERS, "delta", {"path": str(tmp_path / "users")}))
+    table.insert([{**ANN, "user_id": f"u{n:03d}", "age": n} for n in range(100)])
+    merge(store, "users")
+    fetched: list[int] = []
+    remote = table.rows.remote
+    lookup = remote.lookup
+
+    def counted(*given: Any) -> Any:
+        rows = lookup(*given)
+        fetched.append(rows.num_rows)
+        return rows
+
+    monkeypatch.setattr(remote, "lookup", counted)
+    keys = ["u003", "u050", "u099", "u098", "missing", "zzz"]
+    assert sorted(table.lookup(keys).column("age").to_pylist()) == [3, 50, 98, 99]
+    assert table.upsert([{**ANN, "user_id": key, "age": -1} for key in keys]) == 6
+    assert fetched == [4, 4]
+    merge(store, "users")
+    assert (len(table), table.count("age = -1"), len(held(tmp_path / "users"))) == (102, 6, 102)
+    store.close()
+
+
 def test_replaced_files_are_kept_in_whole_hours_and_never_shorter() -> None:
     hour = 3_600_000_000
     assert [kept_hours(span) for span in (1, hour // 2, hour, hour + 1, 7 * 24 * hour)] == [1, 1, 1, 2, 168]

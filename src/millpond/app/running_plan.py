@@ -406,6 +406,7 @@ class Running:
                 flow.stop()
             for loader in self.loaders:
                 loader.close()
+        self.start.shared.close()
         end_sinks(self.context)
 
     def close(self, *, stop_spark: bool) -> None:

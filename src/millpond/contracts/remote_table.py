@@ -13,6 +13,8 @@ from typing import Protocol, Self, TypeVar
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.contracts.table import AggregateCall
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -81,6 +83,10 @@ class RemoteTable(Protocol):
     def narrowed(self, condition: exp.Expression, parameters: Sequence[object]) -> pa.Table | None:
         """All columns of the rows that may satisfy a condition, and maybe others; None if the server cannot evaluate
         any part of it as Spark does."""
+
+    def aggregated(self, calls: Sequence[AggregateCall], condition: exp.Expression | None) -> list[int | None] | None:
+        """The values of aggregates over the rows that satisfy a condition; None if the server cannot evaluate all of
+        it as Spark does."""
 
     def scan(self) -> pa.Table:
         """All rows."""

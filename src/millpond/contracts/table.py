@@ -157,6 +157,14 @@ Fallback = Callable[[exp.Expression, pa.Table, Sequence[object]], pa.Array]
 Ending = Callable[[bool], None]
 
 
+@dataclass(frozen=True)
+class AggregateCall:
+    """COUNT of a column, or of all rows without one; SUM, MIN or MAX of a column of whole numbers."""
+
+    function: str
+    column: str | None = None
+
+
 class ReadTable(Protocol):
     """The reading methods: on a live table each call sees the newest version; on a snapshot or in a transaction a fixed
     one (plus the transaction's own changes). They never block and never see a part of a commit. Unless documented
@@ -214,6 +222,10 @@ class ReadTable(Protocol):
     def files(self) -> TableFiles | None:
         """All rows as files that Spark can read; None if there are none, or if the transaction has changed the
         table."""
+
+    def aggregated(self, calls: Sequence[AggregateCall], condition: Where | None = None) -> list[int | None] | None:
+        """The values of aggregates over the rows that satisfy a condition, if the server of the table evaluates all of
+        it as Spark does; None otherwise, and if the transaction has changed the table."""
 
 
 class WriteTable(ReadTable, Protocol):
@@ -284,7 +296,7 @@ def _names(*contracts: type) -> frozenset[str]:
 
 
 # What `dir()` of a table lists; attributes for the planner and the store are not for users.
-PUBLIC = _names(ReadTable, WriteTable, Table) - {"spec", "capabilities", "files"}
+PUBLIC = _names(ReadTable, WriteTable, Table) - {"spec", "capabilities", "files", "aggregated"}
 
 T = TypeVar("T")
 
@@ -402,12 +414,24 @@ class Store(Protocol):
 Clock = Callable[[], float]
 
 
+class ChangeWatch(Protocol):
+    """Follows what is committed to one table of a server, by its change capture. Used by one thread at a time."""
+
+    def has_changes(self) -> bool:
+        """Whether a row was changed since the last call, or the beginning; never waits. A change may be reported a
+        moment before the server shows it to readers. SourceError if the connection was lost."""
+
+    def close(self) -> None:
+        """Release the connection, and what the server keeps for it."""
+
+
 @dataclass(frozen=True)
 class BackendPlugin:
     """A backend as its module declares it. `make` creates the row storage of a table from its spec, a clock, and the
     store's folder for files of its own (None if there is none). `runnable` is False for a backend whose options are
     checked but that is not implemented yet. `validate` returns what is wrong with a table's options, as a sentence;
-    `notes` describes for `explain` where the rows are and what others see. Both are called at planning."""
+    `notes` describes for `explain` where the rows are and what others see. Both are called at planning. `watch` follows
+    what others commit to a table with 'shared' and 'cdc'; SourceError MP514 if the server cannot report it."""
 
     name: str
     options: tuple[Option, ...]
@@ -416,4 +440,5 @@ class BackendPlugin:
     make: Callable[[TableSpec, Clock, Path | None], TableRows] | None = field(default=None, repr=False)
     runnable: bool = True
     validate: Callable[[TableSpec], str | None] | None = field(default=None, repr=False)
+    watch: Callable[[TableSpec], ChangeWatch] | None = field(default=None, repr=False)
     notes: Callable[[TableSpec], Iterable[str]] = field(default=lambda _: (), repr=False)

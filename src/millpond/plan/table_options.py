@@ -67,8 +67,8 @@ def check_options(spec: TableSpec, entries: Sequence[OptionEntry], findings: Fin
             findings.error("MP305", message, entry.place, "Add the memory limit: 'max_memory' = '512MB'.")
         elif entry.name in READ_THROUGH:
             _check_cache(spec, entry, findings)
-        elif entry.name == "poll.interval" and not spec.values.get("shared"):
-            message = f"Option 'poll.interval' of table '{spec.name}' is for a table that others write to."
+        elif entry.name in ("poll.interval", "cdc") and not spec.values.get("shared"):
+            message = f"Option '{entry.name}' of table '{spec.name}' is for a table that others write to."
             findings.error("MP303", message, entry.place, "Add 'shared' = 'true', or remove it.")
 
 

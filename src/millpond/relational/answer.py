@@ -16,9 +16,10 @@ from millpond.relational import from_clause, set_operations, subqueries, window_
 from millpond.relational.codes import Values, group_codes
 from millpond.relational.compiled import SUBQUERY, QueryCache, checked, with_windows
 from millpond.relational.generators import lifted
-from millpond.relational.group_by import Groups, group, is_grouped
+from millpond.relational.group_by import group, is_grouped
 from millpond.relational.inputs import Rows
 from millpond.relational.order_by import cut, in_order, keys_of, positions
+from millpond.relational.server_aggregates import server_groups
 
 # The clauses that may follow a query in parentheses or a set operation.
 AFTER = ("order", "limit", "offset")
@@ -83,9 +84,10 @@ class Answer:
             self._inputs = before
 
     def _outputs(self, select: exp.Select) -> pa.Table:
-        rows = from_clause.rows(self, select, None)
-        groups: Groups | None = None
-        if is_grouped(select):
+        grouped = is_grouped(select)
+        groups = server_groups(self, select) if grouped else None
+        rows = from_clause.rows(self, select, None) if groups is None else groups.rows
+        if grouped and groups is None:
             groups = group(select, rows, self.value, self._cache)
             rows = groups.rows
         outputs = groups.outputs if groups is not None else [e.unalias() for e in select.expressions]

@@ -57,13 +57,23 @@ def is_grouped(select: exp.Select) -> bool:
 
 def group(select: exp.Select, rows: Rows, value: Evaluate, cache: QueryCache) -> Groups:
     """Return the groups that satisfy HAVING, in the order of their first rows."""
-    grouping = cache.once("grouping", select, lambda: _parts(select))
+    grouping = grouping_of(select, cache)
     keys = [single_zero_and_nan(value(key, rows)) for key in grouping.keys]
     if grouping.sets is None:
         result = _grouped(grouping, keys, rows, value, cache)
     else:
         parts = [_grouped(grouping, keys, rows, value, cache, only=set_) for set_ in grouping.sets]
         result = Rows(pa.concat_tables([part.table for part in parts]), parts[0].names)
+    return finished(grouping, result, value)
+
+
+def grouping_of(select: exp.Select, cache: QueryCache) -> Grouping:
+    """Return the parts of a grouped SELECT."""
+    return cache.once("grouping", select, lambda: _parts(select))
+
+
+def finished(grouping: Grouping, result: Rows, value: Evaluate) -> Groups:
+    """Return the groups that satisfy HAVING."""
     if grouping.having is not None:
         result = result.filter(pa.array(as_mask(value(grouping.having, result))))
     return Groups(result, grouping.outputs, grouping.order)

@@ -129,7 +129,7 @@ class Source:
         """Return the rows of a table that satisfy a condition on it alone, by its key or an index if possible."""
         assert isinstance(self.relation, TableInput)
         table = self.relation.table
-        plain = condition.transform(_unqualified)
+        plain = condition.transform(unqualified)
         # Compiled first, because the table would start Spark for a condition that only Spark can evaluate.
         compile_expression(plain, table.schema)  # type: ignore[arg-type]
         return self._rows(table.find(plain))
@@ -196,7 +196,7 @@ def _fitting(values: Values, type_: pa.DataType | None) -> Values:
     return pc.if_else(pc.equal(converted.cast(values.type, safe=False), values), converted, pa.scalar(None, type_))
 
 
-def _unqualified(node: exp.Expr) -> exp.Expr:
+def unqualified(node: exp.Expr) -> exp.Expr:
     return exp.column(node.this.copy()) if isinstance(node, exp.Column) and node.table else node
 
 

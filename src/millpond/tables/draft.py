@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.contracts.table import TableFiles
+from millpond.contracts.table import AggregateCall, TableFiles
 from millpond.schema import Schema
 from millpond.tables.heap import Version, empty_version, no_rows
 from millpond.tables.index import Ids
-from millpond.tables.lookup_keys import Keys, key_columns
+from millpond.tables.lookup_keys import Keys, among, key_columns
 from millpond.tables.next_version import Addition, changed
 from millpond.tables.single_rows import Row, RowShape
 
@@ -60,6 +60,9 @@ class State(Protocol):
 
     def files(self) -> TableFiles | None:
         """The same rows as files, if there are such."""
+
+    def aggregated(self, calls: Sequence[AggregateCall], condition: exp.Expression | None) -> list[int | None] | None:
+        """Aggregates over the rows that satisfy a condition, if a server evaluates all of it."""
 
 
 class Base(State, Protocol):
@@ -124,6 +127,9 @@ class Draft:
     def files(self) -> TableFiles | None:
         return None if self.touched else self.base.files()
 
+    def aggregated(self, calls: Sequence[AggregateCall], condition: exp.Expression | None) -> list[int | None] | None:
+        return None if self.touched else self.base.aggregated(calls, condition)
+
     @property
     def touched(self) -> bool:
         """Whether anything was changed."""
@@ -172,8 +178,15 @@ class Draft:
         found = self._still(found)
         found = found[found >= 0]
         own = self._own_rows()
-        mine = None if own is None else own.locate_by(columns, keys)
-        return found if mine is None else np.concatenate([found, mine + self.base.rows])
+        if own is None:
+            return found
+        mine = own.locate_by(columns, keys)
+        if mine is None:
+            # The base needs no index: a server searches its rows.
+            ids = own.ids()
+            values = Keys(tuple(column.combine_chunks() for column in own.table(ids, columns).columns))
+            mine = ids[among(values, keys)] if len(ids) and len(keys) else _NO_ROWS
+        return np.concatenate([found, mine + self.base.rows])
 
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> Ids | None:
         found = self.base.narrowed(condition, parameters)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.contracts.table import AggregateCall
 from millpond.schema import Schema
 from millpond.tables import hashing
 from millpond.tables.chunks import Chunks, lazy, side_by_side
@@ -214,6 +215,9 @@ class Version:
         return self.chunks.nbytes + self.heap.nbytes + runs + tail
 
     def files(self) -> None:
+        """None: the rows are in memory."""
+
+    def aggregated(self, calls: Sequence[AggregateCall], condition: exp.Expression | None) -> None:
         """None: the rows are in memory."""
 
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> Ids | None:

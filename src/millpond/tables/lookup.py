@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.contracts.table import BackendPlugin, Capabilities, Clock, TableFiles, TableSpec
+from millpond.contracts.table import AggregateCall, BackendPlugin, Capabilities, Clock, TableFiles, TableSpec
 from millpond.errors import TableError
 from millpond.tables.backend import Urgency
 from millpond.tables.draft import Draft
@@ -58,6 +58,9 @@ class LookupReader(RemoteReader):
 
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> Ids | None:
         return None
+
+    def aggregated(self, calls: Sequence[AggregateCall], condition: exp.Expression | None) -> None:
+        """None: the source is asked for rows."""
 
     def _added(self, rows: pa.Table) -> Ids:
         """The numbers of rows of the source; those of a table without a key are new ones."""

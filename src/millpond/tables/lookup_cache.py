@@ -85,6 +85,9 @@ class CachedKeys:
         """None: conditions are evaluated here."""
         return None
 
+    def aggregated(self, calls: Any, condition: Any) -> None:
+        """None: rows are aggregated here."""
+
     def _known(self, names: tuple[str, ...], wanted: Sequence[Key]) -> list[Answer | None]:
         now, found = self._clock(), list[Answer | None]()
         with self._lock:

@@ -20,13 +20,14 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.contracts.remote_table import Mark, RowChange
-from millpond.contracts.table import BackendPlugin, Capabilities, Clock, TableSpec
+from millpond.contracts.table import AggregateCall, BackendPlugin, Capabilities, Clock, TableSpec
 from millpond.errors import ConstraintError, MillpondError, SetupError, SourceError, StateError, TableError
 from millpond.options import POSITIVE, SPAN, TEXT, Option
-from millpond.tables.pushdown import IsNull, Joined, Part, pushed_part
+from millpond.tables.pushdown import IsNull, Joined, Part, pushed_part, whole_part
 from millpond.tables.remote.column_record import differences, recorded
 from millpond.tables.remote.document_values import as_stored, column_of, document_ids, is_compared
 from millpond.tables.remote.rows import RemoteRows
+from millpond.tables.remote.sql_table import SHARED
 from millpond.tables.remote.version_reader import stored_schema
 
 SCHEME = "mongodb"
@@ -46,8 +47,6 @@ _OPERATORS = {"=": "$eq", "<>": "$ne", "<": "$lt", "<=": "$lte", ">": "$gt", ">=
 class MongoTable:
     """One collection."""
 
-    is_exact = True
-
     def __init__(self, spec: TableSpec, owner: str) -> None:
         self._spec, self._owner, self._url = spec, owner, spec.values["url"]
         self._schema = stored_schema(spec.schema)
@@ -59,6 +58,9 @@ class MongoTable:
         self.place = f"{self.shown}?{user.partition(':')[0]}"
         self.client: Any = None
         self.has_transactions = False
+        self.is_shared = bool(spec.values.get("shared"))
+        # Others may add rows at any moment.
+        self.is_exact = not self.is_shared
         self._stopping = threading.Event()
         self._beating: threading.Thread | None = None
 
@@ -102,8 +104,8 @@ class MongoTable:
 
     @property
     def mark(self) -> str:
-        """The name of the collection among the marks."""
-        return f"collection {self.name}"
+        """The name of the collection among the marks; of a shared one, each app has its own."""
+        return f"shared {self.name} {self._owner}" if self.is_shared else f"collection {self.name}"
 
     def _counter(self, writer: str) -> dict[str, str]:
         """The filter of the document with the counter of a writer."""
@@ -124,7 +126,7 @@ class MongoTable:
         held = self._locked_out()
         with self.translated():
             self._require_own(held, known=known)
-            if not known and held.get("owner") == self._owner:
+            if not known and held.get("owner") == self._owner and not self.is_shared:
                 # What a drop, or a creation that was not finished, has left behind.
                 self._rows.drop()
                 held = {}
@@ -136,12 +138,18 @@ class MongoTable:
                 "row": mark.next_row,
                 "columns": recorded(self._schema),
             }
-            self._marks.delete_one(self._counter(held.get("writer", "")))
-            self._marks.replace_one(self._counter(self._owner), {"beat": 0}, upsert=True)
             self._marks.update_one({"_id": self.mark}, {"$set": {**about, "writer": self._owner}}, upsert=True)
-            self._beating = threading.Thread(target=self._beat, name=f"millpond-mongodb-{self.name}", daemon=True)
-            self._beating.start()
+            if not self.is_shared:
+                self._begin_to_beat(held.get("writer", ""))
             return mark, self.count()
+
+    def _begin_to_beat(self, before: str) -> None:
+        """Take over from the writer before."""
+        if before != self._owner:
+            self._marks.delete_one(self._counter(before))
+        self._marks.replace_one(self._counter(self._owner), {"beat": 0}, upsert=True)
+        self._beating = threading.Thread(target=self._beat, name=f"millpond-mongodb-{self.name}", daemon=True)
+        self._beating.start()
 
     def _timeouts(self) -> dict[str, Any]:
         values = self._spec.values
@@ -184,7 +192,7 @@ class MongoTable:
             raise StateError("MP804", message, hint="Restore them, or use another state directory.")
         if known and held["owner"] != self._owner:
             raise self.taken_over()
-        if "version" not in held and self._rows.find_one({}, {"_id": 1}) is not None:
+        if "version" not in held and not self.is_shared and self._rows.find_one({}, {"_id": 1}) is not None:
             message = f"The collection {self.name} in {self.shown} has documents that were not written by Millpond."
             raise TableError("MP409", message, hint="Write another name with 'collection', or empty it.")
 
@@ -215,7 +223,8 @@ class MongoTable:
     def drop(self) -> None:
         # A server that cannot be reached keeps the rows; the next table of this name replaces them.
         with suppress(SourceError), self.translated():
-            self._rows.drop()
+            if not self.is_shared:
+                self._rows.drop()
             self._marks.delete_one({"_id": self.mark})
 
     def close(self) -> None:
@@ -251,6 +260,27 @@ class MongoTable:
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> pa.Table | None:
         part = pushed_part(condition, self._schema, parameters)
         return None if part is None else self._found([filter_of(part)])
+
+    def aggregated(self, calls: Sequence[AggregateCall], condition: exp.Expression | None) -> list[int | None] | None:
+        part = None if condition is None else whole_part(condition, self._schema)
+        # Others could write between two questions, and NULL satisfies <> there.
+        if (self.is_shared and len(calls) > 1) or (condition is not None and (part is None or _has_unequal(part))):
+            return None
+        wanted = {} if part is None else filter_of(part)
+        found = [self._aggregate(call, wanted) for call in calls if call.function != "SUM"]
+        return found if len(found) == len(calls) else None
+
+    def _aggregate(self, call: AggregateCall, wanted: Mapping[str, Any]) -> int | None:
+        """COUNT by an aggregation pipeline; MIN and MAX by an index, if there is one."""
+        with self.translated():
+            if call.column is None:
+                return int(self._rows.count_documents(wanted))
+            name = self._schema[call.column].name
+            present = {"$and": [wanted, {name: {"$ne": None}}]}
+            if call.function == "COUNT":
+                return int(self._rows.count_documents(present))
+            first = list(self._rows.find(present).sort(name, 1 if call.function == "MIN" else -1).limit(1))
+        return first[0][name] if first else None
 
     def scan(self) -> pa.Table:
         return self._found([{}])
@@ -377,6 +407,12 @@ def filter_of(part: Part) -> dict[str, Any]:
     return {part.column: {_OPERATORS[part.word]: part.value}}
 
 
+def _has_unequal(part: Part) -> bool:
+    if isinstance(part, Joined):
+        return any(map(_has_unequal, part.parts))
+    return not isinstance(part, IsNull) and part.word == "<>"
+
+
 def _first(error: BaseException) -> str:
     """The first sentence of an error of the driver, which goes on with the state of its connections."""
     return str(error).partition(", full error")[0].partition(", Timeout")[0].partition("(configured")[0].strip(" .")
@@ -399,9 +435,10 @@ def validate(spec: TableSpec) -> str | None:
 def notes(spec: TableSpec) -> Iterator[str]:
     """Where the rows are, how they are read, and what others see."""
     table = MongoTable(spec, "")
+    others = "; others write to it too, and every read asks the server" if table.is_shared else ""
     yield (
         f"rows in collection {table.name} of {table.shown}; a replica set makes each commit in one transaction, others "
-        "may see a part of it for a moment"
+        f"may see a part of it for a moment{others}"
     )
     yield "keys, and whole numbers and texts in conditions, are compared by MongoDB; the rest is evaluated here"
 
@@ -415,6 +452,7 @@ PLUGIN = BackendPlugin(
     options=(
         Option("url", TEXT, None, "The database: mongodb://user:password@localhost:27017/database.", secret=True),
         Option("collection", TEXT, None, "The collection; by default the name of the table.", defines=True),
+        *SHARED,
         Option("connect.timeout", SPAN, "10s", "How long to wait for a connection."),
         Option("query.timeout", SPAN, None, "How long to wait for an answer."),
         Option("pool.size", POSITIVE, "4", "The most connections that are open at a time."),

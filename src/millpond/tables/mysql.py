@@ -21,6 +21,7 @@ from sqlglot import exp
 
 from millpond.contracts.remote_table import Mark, RowChange
 from millpond.contracts.table import BackendPlugin, Capabilities, Clock, TableSpec
+from millpond.databases.mysql.binlog_watch import MysqlWatch
 from millpond.databases.mysql.connection import PORT, SCHEME, connect, translated
 from millpond.errors import ConstraintError, SourceError
 from millpond.options import DURATION, TEXT, Option
@@ -63,6 +64,8 @@ RULES = SqlRules(lambda name: quoted(name).replace("%", "%%"), "%s")
 
 class MysqlTable(SqlTable):
     """One table of a database."""
+
+    rules = RULES
 
     def __init__(self, spec: TableSpec, owner: str) -> None:
         super().__init__(spec, owner, SCHEME, PORT, RULES.quoted)
@@ -248,6 +251,9 @@ class MysqlTable(SqlTable):
 
     def _arrow(self, rows: list[tuple[Any, ...]]) -> pa.Table:
         return self._of_rows(rows, received)
+
+    def watch(self) -> MysqlWatch:
+        return MysqlWatch(self._values, self._name)
 
     def replicas(self, behind_s: Callable[[int], float]) -> Replicas:
         """The servers of 'read.url', for reads outside of transactions."""
@@ -470,5 +476,6 @@ PLUGIN = BackendPlugin(
     make=make,
     validate=validate,
     notes=notes,
+    watch=lambda spec: MysqlTable(spec, "").watch(),
     help="Rows in a table of MySQL or MariaDB, with native types; others may read it.",
 )

@@ -7,17 +7,19 @@ is not the next one is rejected, so an app that lost its connection cannot overw
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from sqlglot import exp
 
 from millpond.contracts.remote_table import Mark, RowChange
 from millpond.contracts.table import BackendPlugin, Capabilities, Clock, TableSpec
+from millpond.databases.postgresql import bulk_rows
+from millpond.databases.postgresql.bulk_rows import MARK
 from millpond.databases.postgresql.connection import (
     COLUMNS_QUERY,
     KEYS_QUERY,
@@ -27,7 +29,8 @@ from millpond.databases.postgresql.connection import (
     quoted,
     translated,
 )
-from millpond.databases.postgresql.copy_texts import copy_bytes, type_text
+from millpond.databases.postgresql.copy_texts import array_text, copy_bytes, type_text, value_texts
+from millpond.databases.postgresql.slot_watch import PostgresWatch
 from millpond.databases.postgresql.types import type_of
 from millpond.errors import ConstraintError, SourceError
 from millpond.options import TEXT, Option
@@ -41,15 +44,25 @@ ROWS, NUMBER, OP = "millpond_rows", "millpond_number", "millpond_op"
 # How long the lock of a process that has just ended may last.
 LOCK_S = 10.0
 FETCH_ROWS = 50_000
-RULES = SqlRules(quoted, "%s", ' COLLATE "C"')
+# Up to this many rows are sent as arrays, which takes fewer messages; a temporary table costs some milliseconds.
+ARRAY_ROWS = 5_000
+# From this many keys on, rows are read without Python objects.
+BULK_KEYS = 300
+RULES = SqlRules(quoted, MARK, ' COLLATE "C"')
+Found = TypeVar("Found")
 
 
 class PostgresTable(SqlTable):
     """One table of a database."""
 
+    rules = RULES
+
     def __init__(self, spec: TableSpec, owner: str) -> None:
         super().__init__(spec, owner, SCHEME, PORT, quoted)
         self._arrays: dict[str, bool] = {}
+        # The types of all columns, as PostgreSQL writes them.
+        self._types: dict[str, str] = {}
+        self._bulk_columns = bulk_rows.selected(self._schema, quoted)
 
     # Connections
 
@@ -93,11 +106,35 @@ class PostgresTable(SqlTable):
                 self.release(connection)
 
     def _read(self, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a statement; a connection that the server has closed meanwhile is replaced once."""
+        """The rows of a statement."""
+
+        def ask() -> list[tuple[Any, ...]]:
+            with self._connected() as connection:
+                return list(connection.execute(text, values or None).fetchall())
+
+        return self._asked(ask)
+
+    def _read_bulk(self, text: str) -> pa.Table:
+        """The rows of a query for `_bulk_columns`, without parameters."""
+
+        def ask() -> pa.Table:
+            with self._translated():
+                connection = self._pool.take("bulk", lambda: bulk_rows.connect(self._values), bulk_rows.validate)
+                try:
+                    found = bulk_rows.read(connection, text, self._schema)
+                except BaseException:
+                    connection.close()
+                    raise
+                self._pool.give("bulk", connection)
+                return found
+
+        return self._asked(ask)
+
+    def _asked(self, ask: Callable[[], Found]) -> Found:
+        """What the server answers; a connection that it has closed meanwhile is replaced once."""
         for attempt in (1, 2):
             try:
-                with self._connected() as connection:
-                    return list(connection.execute(text, values or None).fetchall())
+                return ask()
             except SourceError as error:
                 self._require_fence()
                 if error.code != "MP506" or attempt == 2:
@@ -183,9 +220,13 @@ class PostgresTable(SqlTable):
         if wrong:
             raise self.misfit(wrong)
 
+    def watch(self) -> PostgresWatch:
+        return PostgresWatch(self._values, self._table)
+
     def _describe(self, connection: Any) -> None:
         for row in connection.execute(COLUMNS_QUERY, [self._table]).fetchall():
             self._arrays[row[0]] = row[4] == "A"
+        self._types = dict(connection.execute(TYPES_QUERY, [self._table]).fetchall())
 
     def create_index(self, columns: Sequence[str]) -> None:
         with self._connected() as connection:
@@ -204,10 +245,12 @@ class PostgresTable(SqlTable):
 
     def lookup(self, columns: Sequence[str], keys: Sequence[pa.Array]) -> pa.Table:
         keys = without_nul(keys)
+        if self._bulk_columns is not None and len(keys[0]) >= BULK_KEYS:
+            return self._lookup_bulk(columns, keys)
         texts = {
             name: _text_list(key, type_text(self._schema[name].type)) for name, key in zip(columns, keys, strict=True)
         }
-        lists = ", ".join(f"%s::{type_text(self._schema[name].type)}[]" for name in columns)
+        lists = ", ".join(f"{MARK}::{type_text(self._schema[name].type)}[]" for name in columns)
         names = ", ".join(f"k{n}" for n in range(len(columns)))
         equal = " AND ".join(_equal(f"t.{quoted(name)}", f"k.k{n}", keys[n]) for n, name in enumerate(columns))
         listed = ", ".join(f"t.{quoted(column.name)}" for column in self._schema)
@@ -216,19 +259,41 @@ class PostgresTable(SqlTable):
         else:
             source = f"(SELECT DISTINCT * FROM unnest({lists}) AS k ({names})) AS k"
             text = f"SELECT {listed} FROM {source} JOIN {self._table} AS t ON {equal}"
-        return self._arrow(self._read(text, list(texts.values())))
+        return self._arrow(self._read(_marked(text), list(texts.values())))
+
+    def _lookup_bulk(self, columns: Sequence[str], keys: Sequence[pa.Array]) -> pa.Table:
+        lists = []
+        for name, key in zip(columns, keys, strict=True):
+            texts = value_texts(pa.chunked_array([key]), is_array=False).to_pylist()
+            lists.append(f"{bulk_rows.literal(array_text(texts))}::{type_text(self._schema[name].type)}[]")
+        if len(columns) == 1 and not keys[0].null_count:
+            source = f"{self._table} AS t WHERE t.{quoted(columns[0])} = ANY ({lists[0]})"
+        else:
+            names = ", ".join(f"k{n}" for n in range(len(columns)))
+            equal = " AND ".join(_equal(f"t.{quoted(name)}", f"k.k{n}", keys[n]) for n, name in enumerate(columns))
+            distinct = f"(SELECT DISTINCT * FROM unnest({', '.join(lists)}) AS k ({names})) AS k"
+            source = f"{distinct} JOIN {self._table} AS t ON {equal}"
+        return self._read_bulk(f"SELECT {self._bulk_columns} FROM {source}")
 
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> pa.Table | None:
         part = pushed(condition, self._schema, parameters, RULES)
-        if part is None:
+        if part is None or any(isinstance(value, str) and "\0" in value for value in part.values):
             return None
-        return self._arrow(self._read(f"SELECT {self._listed} FROM {self._table} WHERE {part.sql}", part.values))
+        return self._selected(f" WHERE {bulk_rows.with_values(part.sql, part.values)}")
+
+    def _ask(self, text: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        return self._read(_marked(text) if values else text, values)
 
     def scan(self) -> pa.Table:
+        return self._selected("")
+
+    def _selected(self, rest: str) -> pa.Table:
+        if self._bulk_columns is not None:
+            return self._read_bulk(f"SELECT {self._bulk_columns} FROM {self._table} AS t{rest}")
         self._read("SELECT 1")
         parts = []
         with self._connected() as c, c.transaction(), c.cursor("millpond_scan") as cursor:
-            cursor.execute(f"SELECT {self._listed} FROM {self._table}")
+            cursor.execute(f"SELECT {self._listed} FROM {self._table} AS t{rest}")
             while rows := cursor.fetchmany(FETCH_ROWS):
                 parts.append(self._arrow(rows))
         return pa.concat_tables([self._schema.arrow().empty_table(), *parts])
@@ -255,20 +320,34 @@ class PostgresTable(SqlTable):
             connection.execute(text, [self.mark_text(change.mark), self.flow])
 
     def _delete(self, connection: Any, keys: pa.RecordBatch) -> None:
-        self._copy(connection, keys)
+        source, given = self._sent(connection, keys)
         equal = " AND ".join(
             _equal(f"t.{quoted(name)}", f"r.{quoted(name)}", keys.column(n)) for n, name in enumerate(keys.schema.names)
         )
-        connection.execute(f"DELETE FROM {self._table} AS t USING {ROWS} AS r WHERE {equal}")
+        _run(connection, f"DELETE FROM {self._table} AS t USING {source} AS r WHERE {equal}", given)
 
     def _upsert(self, connection: Any, rows: pa.RecordBatch) -> None:
-        self._copy(connection, rows)
+        source, given = self._sent(connection, rows)
         keys = ", ".join(quoted(name) for name in self._schema.key)
         others = [quoted(column.name) for column in self._schema if column.name not in self._schema.key]
         sets = ", ".join(f"{name} = excluded.{name}" for name in others)
         action = f"DO UPDATE SET {sets}" if sets else "DO NOTHING"
-        text = f"INSERT INTO {self._table} ({self._listed}) SELECT {self._listed} FROM {ROWS}"
-        connection.execute(f"{text} ON CONFLICT ({keys}) {action}")
+        text = f"INSERT INTO {self._table} ({self._listed}) SELECT {self._listed} FROM {source} AS r"
+        _run(connection, f"{text} ON CONFLICT ({keys}) {action}", given)
+
+    def _sent(self, connection: Any, rows: pa.RecordBatch) -> tuple[str, list[str] | None]:
+        """What to select rows from, and its parameters: few rows are arrays of texts, many are copied."""
+        if rows.num_rows > ARRAY_ROWS:
+            self._copy(connection, rows)
+            return ROWS, None
+        names = rows.schema.names
+        given = [
+            array_text(value_texts(column, is_array=self._arrays.get(name, False)).to_pylist())
+            for name, column in zip(names, pa.Table.from_batches([rows]).columns, strict=True)
+        ]
+        casts = ", ".join(f"c{n}::{self._types[name]} AS {quoted(name)}" for n, name in enumerate(names))
+        arrays, columns = ", ".join([f"{MARK}::text[]"] * len(names)), ", ".join(f"c{n}" for n in range(len(names)))
+        return f"(SELECT {casts} FROM unnest({arrays}) AS u ({columns}))", given
 
     def _copy(self, connection: Any, rows: pa.RecordBatch) -> None:
         """Copy rows into the temporary table of the transaction."""
@@ -311,11 +390,24 @@ class PostgresPart:
         self._table.release(self._connection)
 
 
+TYPES_QUERY = """
+SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute
+WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+"""
 INDEXES_QUERY = """
 SELECT array_agg(a.attname::text) FROM pg_index i
 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
 WHERE i.indrelid = to_regclass(%s) AND i.indpred IS NULL AND i.indexprs IS NULL GROUP BY i.indexrelid
 """
+
+
+def _marked(text: str) -> str:
+    """A statement for the driver, to which a % in a name is none of its own."""
+    return text.replace("%", "%%").replace(MARK, "%s")
+
+
+def _run(connection: Any, text: str, given: Sequence[Any] | None) -> None:
+    connection.execute(text if given is None else _marked(text), given)
 
 
 def _equal(left: str, right: str, values: pa.Array) -> str:
@@ -362,5 +454,6 @@ PLUGIN = BackendPlugin(
     make=make,
     validate=validate,
     notes=notes,
+    watch=lambda spec: PostgresTable(spec, "").watch(),
     help="Rows in a table of PostgreSQL, with native types; others may read it.",
 )

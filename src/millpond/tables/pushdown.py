@@ -89,6 +89,16 @@ def pushed(
     return None if part is None else _in_sql(part, rules or SQLITE)
 
 
+def whole_part(condition: exp.Expression, schema: Schema) -> Part | None:
+    """A condition that a server evaluates like Spark as a whole; None if a part of it is evaluated here."""
+    return _Translator(schema, placeholders(condition), ()).condition(condition)
+
+
+def in_sql(part: Part, rules: SqlRules) -> Pushed:
+    """A condition in the SQL of a database."""
+    return _in_sql(part, rules)
+
+
 def _in_sql(part: Part, rules: SqlRules) -> Pushed:
     if isinstance(part, IsNull):
         return Pushed(f"{rules.quoted(part.column)} IS NULL", ())

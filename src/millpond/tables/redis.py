@@ -7,10 +7,11 @@ long as the first is connected."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.contracts.remote_table import Mark, RowChange
-from millpond.contracts.table import BackendPlugin, Capabilities, Clock, TableSpec
+from millpond.contracts.table import AggregateCall, BackendPlugin, Capabilities, Clock, TableSpec
 from millpond.errors import MillpondError, SetupError, SourceError, StateError, TableError
 from millpond.options import NAMES, POSITIVE, SPAN, TEXT, Option
 from millpond.schema import Schema
@@ -33,9 +34,11 @@ from millpond.tables.remote.version_reader import stored_schema
 SCHEME = "redis"
 # How long the connection of a process that has just ended may last.
 LOCK_S = 10.0
-# Rows that are asked for in one message, and keys that one SCAN looks at.
-PIPELINE_ROWS = 5_000
+# Keys that one SCAN looks at, and rows that one script reads: some milliseconds, in which the server answers nobody.
+PIPELINE_ROWS, SCRIPT_ROWS = 5_000, 1_000
 FENCED = "MILLPOND_FENCED"
+# The field of a group whose columns are all NULL: a hash without fields does not exist.
+ALL_NULL = "millpond_null"
 
 # ARGV: for each table its mark and its changes. All marks are checked before anything is changed.
 SCRIPT = """
@@ -51,16 +54,24 @@ end
 for t = 1, count do
   local new, ranges = tables[t], {}
   for r = 1, tonumber(take()) do ranges[r] = take() end
+  local whole, columns = {}, tonumber(take())
+  for c = 1, columns do whole[2 * c - 1] = take() end
   for _ = 1, tonumber(take()) do
     local row = take()
     redis.call('DEL', row)
     for _, range in ipairs(ranges) do redis.call('ZREM', range, row) end
   end
   for _ = 1, tonumber(take()) do
-    local row, fields = take(), {}
-    for f = 1, tonumber(take()) do fields[f] = take() end
+    local row, fields = take(), tonumber(take())
     redis.call('DEL', row)
-    redis.call('HSET', row, unpack(fields))
+    if fields >= 0 then
+      for c = 1, columns do whole[2 * c] = ARGV[at + c - 1] end
+      redis.call('HSET', row, unpack(whole))
+      at = at + columns
+    else
+      redis.call('HSET', row, unpack(ARGV, at, at - 2 * fields - 1))
+      at = at - 2 * fields
+    end
     if new.ttl > 0 then redis.call('PEXPIRE', row, new.ttl) end
     for _, range in ipairs(ranges) do
       local score = take()
@@ -70,6 +81,14 @@ for t = 1, count do
   redis.call('HSET', new.mark, 'version', new.number, 'row', new.row)
 end
 return count
+"""
+
+
+# The values of some columns of many rows, in one answer: KEYS are the rows, ARGV the columns.
+READ = """
+local found = {}
+for n, row in ipairs(KEYS) do found[n] = redis.call('HMGET', row, unpack(ARGV)) end
+return found
 """
 
 
@@ -89,6 +108,7 @@ class RedisTable:
         self.shown = f"{address.scheme}://{address.hostname or 'localhost'}:{address.port or 6379}{address.path}"
         self.place = self.shown
         self.client: Any = None
+        self._reader: Any = None
         self._fence: Any = None
         self._lock = threading.Lock()
 
@@ -140,6 +160,7 @@ class RedisTable:
         timeouts = {name: values[option] / 1e6 for name, option in seconds.items() if values.get(option) is not None}
         with self.translated():
             self.client = redis.Redis.from_url(self._url, decode_responses=True, **timeouts)
+            self._reader = self.client.register_script(READ)
             self._require_kept_rows()
             self._lock_out()
             held = self.client.hgetall(self.mark)
@@ -266,6 +287,9 @@ class RedisTable:
             keys = self.client.zrange(self.range_key(found.column), low, high, byscore=True)
         return self._rows(keys)
 
+    def aggregated(self, calls: Sequence[AggregateCall], condition: exp.Expression | None) -> None:
+        """None: rows are aggregated here."""
+
     def scan(self) -> pa.Table:
         parts = []
         with self.translated():
@@ -292,19 +316,20 @@ class RedisTable:
                 return
 
     def _rows(self, keys: Sequence[str]) -> pa.Table:
-        found: list[dict[str, str]] = []
+        found: list[list[str | None]] = []
+        names = (*self._schema.names, ALL_NULL)
         with self.translated():
-            for start in range(0, len(keys), PIPELINE_ROWS):
-                pipeline = self.client.pipeline(transaction=False)
-                for key in keys[start : start + PIPELINE_ROWS]:
-                    pipeline.hgetall(key)
-                found += [row for row in pipeline.execute() if row]
-        arrays = [self._column(found, column.name, column.type) for column in self._schema]
+            for start in range(0, len(keys), SCRIPT_ROWS):
+                some = keys[start : start + SCRIPT_ROWS]
+                rows = self._reader(keys=some, args=names)
+                found += [row for row in rows if any(value is not None for value in row)]
+        columns: Sequence[Sequence[str | None]] = list(zip(*found, strict=True)) if found else [()] * len(names)
+        arrays = [self._column(v, c.name, c.type) for v, c in zip(columns[:-1], self._schema, strict=True)]
         return pa.Table.from_arrays(arrays, schema=self._schema.arrow())
 
-    def _column(self, rows: Sequence[Mapping[str, str]], name: str, type_: Any) -> pa.Array:
+    def _column(self, texts: Sequence[str | None], name: str, type_: Any) -> pa.Array:
         try:
-            return from_texts([row.get(name) for row in rows], type_)
+            return from_texts(texts, type_)
         except (pa.ArrowInvalid, ValueError) as error:
             message = (
                 f"A row under {self.prefix}:* in {self.shown} has a value of '{name}' that is no {type_}: {error}."
@@ -324,16 +349,28 @@ class RedisTable:
         about = [self.mark, self._owner, mark.number - 1, mark.number, mark.next_row, self.ttl_ms]
         gone = row_keys(self.prefix, change.deletes.columns)
         rows = change.upserts
-        texts = {name: texts_of(rows.column(n)) for n, name in enumerate(rows.schema.names)}
+        names = rows.schema.names
         keys = row_keys(self.prefix, [rows.column(self._schema.position(name)) for name in self._schema.key])
         scores = [_scores(rows.column(self._schema.position(name))) for name in self.ranges]
-        changed: list[Any] = []
-        for n, key in enumerate(keys):
-            fields = [part for name, column in texts.items() if column[n] is not None for part in (name, column[n])]
-            changed += [key, len(fields), *fields, *(score[n] for score in scores)]
-        return about, [
-            len(self.ranges), *map(self.range_key, self.ranges), len(gone), *gone, len(keys), *changed
-        ]  # fmt: skip
+        changed: list[Any] = [len(keys)]
+        for key, values, score in zip(
+            keys, zip(*map(texts_of, rows.columns), strict=True), _rows_of(scores, len(keys)), strict=True
+        ):
+            changed += [key, *_fields(names, values), *score]
+        ranges = [len(self.ranges), *map(self.range_key, self.ranges)]
+        return about, [*ranges, len(names), *names, len(gone), *gone, *changed]
+
+
+def _fields(names: Sequence[str], values: Sequence[str | None]) -> list[Any]:
+    """The fields of a row: their number and all values, or minus their number and names and values, without NULL."""
+    if None not in values:
+        return [len(names), *values]
+    pairs = [(name, value) for name, value in zip(names, values, strict=True) if value is not None] or [(ALL_NULL, "")]
+    return [-len(pairs), *(part for pair in pairs for part in pair)]
+
+
+def _rows_of(columns: Sequence[Sequence[str]], count: int) -> Iterable[tuple[str, ...]]:
+    return zip(*columns, strict=True) if columns else itertools.repeat((), count)
 
 
 class RedisPart:

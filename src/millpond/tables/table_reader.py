@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from millpond.contracts.table import PUBLIC, TableFiles, documented
+from millpond.contracts.table import PUBLIC, AggregateCall, TableFiles, documented
 from millpond.contracts.table import Keys as KeysGiven
 from millpond.errors import BindError, ConstraintError, TableError, did_you_mean
 from millpond.expressions.parameters import has_nested, written_out
@@ -132,6 +132,10 @@ class ReadableTable:
 
     def files(self) -> TableFiles | None:
         return self._state().files()
+
+    def aggregated(self, calls: Sequence[AggregateCall], condition: Any = None) -> list[int | None] | None:
+        asked = as_condition(condition)
+        return self._state().aggregated(calls, None if asked is None else asked.expression)
 
     def _selected(self, condition: Any, parameters: Sequence[Any]) -> selection.Selected:
         state = self._state()

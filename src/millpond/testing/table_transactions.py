@@ -30,8 +30,10 @@ class TransactionContract(Harness):
         assert users.get("u2") is None
         assert len(events) == 1
 
-    def test_own_changes_are_read_by_every_question(self, store: Store, users: Table) -> None:
-        users.create_index("tier")
+    @pytest.mark.parametrize("indexed", [True, False])
+    def test_own_changes_are_read_by_every_question(self, store: Store, users: Table, indexed: bool) -> None:
+        if indexed:
+            users.create_index("tier")
         with store.begin() as tx:
             table = tx.table("users")
             table.insert([{**ANN, "user_id": "u4"}, {**BO, "user_id": "u5"}])

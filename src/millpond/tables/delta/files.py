@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from millpond.faults import reach
 from millpond.redact import redact
 from millpond.schema import Schema, type_name
 from millpond.tables.delta.datafusion import quoted
+from millpond.tables.lookup_keys import Keys, among, key_columns
 from millpond.uris import parse_uri
 
 # The names of our numbers in the transactions of a Delta table.
@@ -33,6 +34,8 @@ VERSION, ROW, OWNER, MADE = "millpond.version", "millpond.row", "millpond.owner"
 OP, DELETE, UPSERT = "millpond_op", "d", "u"
 # Rows that are pruned together: a lookup reads whole groups.
 GROUP_ROWS = 65_536
+# Rows of which those with a wanted key are kept at a time.
+PORTION_ROWS = 262_144
 # From this many small files on they are compacted; a table of up to this many rows is sorted by key then.
 FILES_MAX, SMALL_BYTES, SORTED_ROWS_MAX = 16, 25_000_000, 5_000_000
 # Each merge leaves the files that it has replaced: after this many versions, those that are old enough are removed.
@@ -182,6 +185,17 @@ class DeltaFiles:
         with self.translated():
             return pa.table(snapshot.scan(columns=names, predicate=condition)).select(names).cast(schema)
 
+    def read_keys(self, snapshot: Any, condition: str | None, keys: Keys) -> pa.Table:
+        """The same, only the rows with one of some keys: the others are dropped while the files are read."""
+        schema = self._schema.arrow()
+        kept = [schema.empty_table()]
+        with self.translated():
+            rows = pa.RecordBatchReader.from_stream(snapshot.scan(columns=schema.names, predicate=condition))
+            for part in _portions(rows):
+                block = part.select(schema.names).cast(schema)
+                kept.append(block.filter(pa.array(among(key_columns(self._schema, block), keys))))
+        return pa.concat_tables(kept)
+
     # Writing
 
     def append(self, rows: pa.Table, mark: Mark, owner: int) -> None:
@@ -249,6 +263,18 @@ class DeltaFiles:
 
     def _empty(self) -> pa.Table:
         return pa.schema([pa.field(c.name, c.type) for c in self._schema]).empty_table()
+
+
+def _portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches, which are small, joined into portions of some size."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.num_rows for each in held) >= PORTION_ROWS:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def kept_hours(kept_us: int) -> int:

@@ -21,9 +21,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.contracts.remote_table import Mark, RowChange
-from millpond.contracts.table import TableFiles, TableSpec
+from millpond.contracts.table import AggregateCall, TableFiles, TableSpec
 from millpond.errors import MillpondError, SourceError, StateError, TableError
-from millpond.tables.delta.datafusion import of_condition, of_keys
+from millpond.tables.delta.datafusion import VALUES_MAX, of_condition, of_keys
 from millpond.tables.delta.files import DeltaFiles
 from millpond.tables.delta.overlay import Overlay
 from millpond.tables.lookup_keys import Keys, group_numbers, key_columns
@@ -225,16 +225,20 @@ class DeltaTable:
 
     def lookup(self, columns: Sequence[str], keys: Sequence[pa.Array]) -> pa.Table:
         state = self._state
-        condition = of_keys(self._schema, columns, keys)
         if tuple(columns) != self._schema.key:
-            return self._in_front(state, self._files.read(state.files, condition))
+            return self._in_front(state, self._files.read(state.files, of_keys(self._schema, columns, keys)))
         wanted = Keys(tuple(keys))
         changed = state.overlay.touches(wanted)
         found = state.overlay.rows_of(wanted)
         if changed.all():
             return found
         rest = [column.filter(pa.array(~changed)) for column in keys]
-        rows = self._files.read(state.files, of_keys(self._schema, columns, rest))
+        condition = of_keys(self._schema, columns, rest)
+        if len(rest[0]) > VALUES_MAX:
+            # The condition is a range.
+            rows = self._files.read_keys(state.files, condition, Keys(tuple(rest)))
+        else:
+            rows = self._files.read(state.files, condition)
         return pa.concat_tables([found, self._untouched(state, rows)])
 
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> pa.Table | None:
@@ -243,6 +247,9 @@ class DeltaTable:
             return None
         state = self._state
         return self._in_front(state, self._files.read(state.files, part))
+
+    def aggregated(self, calls: Sequence[AggregateCall], condition: exp.Expression | None) -> None:
+        """None: rows are aggregated here."""
 
     def scan(self) -> pa.Table:
         state = self._state

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.contracts.table import AggregateCall
 from millpond.errors import SourceError
 
 # How many commits are remembered with their times: a replica that lacks more is too far behind.
@@ -26,6 +27,10 @@ class Reads(Protocol):
     def lookup(self, columns: Sequence[str], keys: Sequence[pa.Array]) -> pa.Table: ...
 
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> pa.Table | None: ...
+
+    def aggregated(
+        self, calls: Sequence[AggregateCall], condition: exp.Expression | None
+    ) -> list[int | None] | None: ...
 
     def scan(self) -> pa.Table: ...
 
@@ -69,6 +74,9 @@ class Replicas:
 
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> pa.Table | None:
         return self._first(lambda server: server.narrowed(condition, parameters))
+
+    def aggregated(self, calls: Sequence[AggregateCall], condition: exp.Expression | None) -> list[int | None] | None:
+        return self._first(lambda server: server.aggregated(calls, condition))
 
     def scan(self) -> pa.Table:
         return self._first(lambda server: server.scan())

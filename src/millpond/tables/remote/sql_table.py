@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from sqlglot import exp
 
 from millpond.contracts.remote_table import Mark
-from millpond.contracts.table import TableSpec
+from millpond.contracts.table import AggregateCall, TableSpec
 from millpond.databases.address import address_of, completed
 from millpond.databases.options import CONNECTION
 from millpond.databases.pool import Pool
 from millpond.errors import MillpondError, StateError, TableError
 from millpond.options import BOOLEAN, INTERVAL, TEXT, Option
 from millpond.registry import SCHEME_ALIASES
+from millpond.tables.pushdown import Pushed, SqlRules, in_sql, whole_part
 from millpond.tables.remote.version_reader import stored_schema
 from millpond.uris import parse_uri
 
@@ -32,10 +34,12 @@ SHARED = (
         "poll.interval", INTERVAL, "30s", "How often views over a shared table are refreshed; never: at each start."
     ),
 )
+CAPTURED = Option("cdc", BOOLEAN, "false", "Whether views over a shared table are refreshed when somebody changes it.")
 # The options of a table in a database beside its URL.
 PLACE = (
     Option("table", TEXT, None, "The table in the database; by default the name of this table.", defines=True),
     *SHARED,
+    CAPTURED,
     *(o for o in CONNECTION if o.name not in ("host", "port", "database") and not o.name.startswith("retry.")),
 )
 
@@ -57,6 +61,8 @@ def held_in(rows: Sequence[tuple[Any, ...]]) -> Held:
 
 class SqlTable:
     """One table of a database; a subclass has the statements of its kind."""
+
+    rules: SqlRules
 
     def __init__(self, spec: TableSpec, owner: str, scheme: str, port: int, quoted: Callable[[str], str]) -> None:
         given = {name: value for name, value in spec.values.items() if value is not None}
@@ -156,6 +162,27 @@ class SqlTable:
         arrays = [convert(values, field.type) for values, field in zip(columns, schema, strict=True)]
         return pa.Table.from_arrays(arrays, schema=schema)
 
+    def aggregated(self, calls: Sequence[AggregateCall], condition: exp.Expression | None) -> list[int | None] | None:
+        part = None if condition is None else whole_part(condition, self._schema)
+        if condition is not None and part is None:
+            return None
+        where = Pushed("", ()) if part is None else in_sql(part, self.rules)
+        if any(isinstance(value, str) and "\0" in value for value in where.values):
+            return None
+        listed = ", ".join(f"{call.function}({self._called(call.column)})" for call in calls)
+        text = f"SELECT {listed} FROM {self._table}" + (f" WHERE {where.sql}" if part is not None else "")
+        (row,) = self._ask(text, where.values)
+        found = [None if value is None else int(value) for value in row]
+        # A sum that is no BIGINT is an error, which is raised here.
+        return None if any(value is not None and not -(2**63) <= value < 2**63 for value in found) else found
+
+    def _called(self, column: str | None) -> str:
+        return "*" if column is None else self._quoted(self._schema[column].name)
+
+    def _ask(self, text: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """The rows of a statement in which `rules` marks the values."""
+        return self._read(text, values)
+
     def count(self) -> int:
         return int(self._read(f"SELECT count(*) FROM {self._table}")[0][0])
 
@@ -178,7 +205,8 @@ class SqlTable:
         others = "; others write to it too, and every read is a query of the server" if self.is_shared else ""
         return (
             f"rows in table {self._name} of {self.address.shown}; each commit is one transaction there{others}",
-            f"keys, and whole numbers and texts in conditions, are compared by {server}; the rest is evaluated here",
+            f"keys, and whole numbers and texts in conditions, are compared by {server}, which also evaluates "
+            "COUNT(*), and COUNT, SUM, MIN and MAX of whole numbers; the rest is evaluated here",
         )
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
-from millpond.contracts.table import TableFiles
+from millpond.contracts.table import AggregateCall, TableFiles
 from millpond.schema import Column, Schema
 from millpond.tables.heap import Version, empty_version
 from millpond.tables.index import Ids, distinct
@@ -168,6 +168,14 @@ class RemoteReader:
         self._table.settle()
         found = self._reads.narrowed(condition, parameters)
         return None if found is None else self._fetch(lambda: found)
+
+    def aggregated(self, calls: Sequence[AggregateCall], condition: exp.Expression | None) -> list[int | None] | None:
+        if self._is_complete:
+            return None
+        self._table.settle()
+        found = self._reads.aggregated(calls, condition)
+        # What was committed later cannot be undone in a number.
+        return None if self._table.history.after(self._version.number) else found
 
     def _fetch(self, get: Callable[[], pa.Table]) -> Ids:
         """The numbers of the rows that the server returns, as this version had them."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from millpond.contracts.table import AggregateCall
 from millpond.schema import Schema
 from millpond.tables.index import Ids
 from millpond.tables.lookup_keys import Keys, among
@@ -210,6 +211,9 @@ class SqliteVersion:
 
     def files(self) -> None:
         """None: Spark cannot read the rows itself."""
+
+    def aggregated(self, calls: Sequence[AggregateCall], condition: exp.Expression | None) -> None:
+        """None: the rows are aggregated here."""
 
     def narrowed(self, condition: exp.Expression, parameters: Sequence[Any]) -> Ids | None:
         part = pushed(condition, self.schema, parameters)
