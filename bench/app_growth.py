@@ -199,6 +199,9 @@ def draw(figures: Figures, path: Path) -> None:
     for axes, (name, (sizes, _)) in zip(places.flat, FIGURES.items(), strict=True):
         prefix = f"growth_{name}_"
         kinds = dict.fromkeys(f.removeprefix(prefix).partition("_")[2] for f in figures if f.startswith(prefix))
+        if not kinds:
+            axes.set_visible(False)
+            continue
         for kind in (kind for kind in kinds if kind.endswith("_ms")):
             there = [size for size in sizes if f"{prefix}{size}_{kind}" in figures]
             axes.plot(there, [figures[f"{prefix}{size}_{kind}"] for size in there], marker="o", label=kind)
