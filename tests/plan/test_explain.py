@@ -105,3 +105,13 @@ def test_statements_that_change_a_table_together_are_shown() -> None:
     assert (group["table"], group["by_key"]) == ("users", True)
     assert [statement["by_key"] for statement in group["statements"]] == [True, True]
     assert explain_json(plan_of(HEAD + feed))["flows"][0]["groups"] == []
+
+
+def test_a_path_beside_window_functions_is_shown_over_its_column() -> None:
+    select = "SELECT tags[*] AS t, LAG(price) OVER (PARTITION BY symbol) AS p FROM trades"
+    text = explain_text(plan_of(f"{HEAD}CREATE TABLE z AS {select};"))
+    assert "path tags[*]: COALESCE(FILTER(`trades`.`tags`, " in text
+    assert "an event that is earlier" not in text
+    assert "an event that is earlier" in explain_text(
+        plan_of(f"{HEAD}{select.replace('symbol)', 'symbol ORDER BY ts)')};")
+    )

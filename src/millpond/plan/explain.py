@@ -241,7 +241,7 @@ def _over(step: Step) -> Iterator[str]:
         for call in window.calls:
             kept = "a running value" if call.is_running else "its rows"
             yield f"{call.text}: looks back at {kept}"
-    if step.over is not None:
+    if step.over is not None and any(window.time is not None for window in step.over.windows):
         late = {"dead-letter": "stored as a dead letter", "drop": "dropped"}.get(
             step.over.late, "computed among what is stored"
         )
@@ -293,7 +293,9 @@ def _flow_lines(flow: FlowPlan, plan: Plan) -> Iterator[str]:
             yield f"     {_matching(step, plan)}"
         yield from (f"     {line}" for line in (*_trouble(step), *_missing(step), *_over(step)))
         yield from (f"     {_access(a)}" for a in step.reads)
-        yield from (f"     {line}" for line in _paths(step.query))
+        # The query over the values of window functions has numbered columns instead of what was written.
+        written = step.over.written if step.over is not None and step.aggregate is None else step.query
+        yield from (f"     {line}" for line in _paths(written))
         route = step_route(step, flow, plan)
         yield f"     {_route(route)}"
         yield from (f"     {line}" for line in _on_cluster(step, route, plan))
