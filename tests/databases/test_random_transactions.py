@@ -223,6 +223,7 @@ def test_kills_at_random_moments_change_nothing(database: Database, tmp_path: Pa
             database.transaction(
                 f"DELETE FROM users WHERE id >= {low} AND id < {low + 30}",
                 f"INSERT INTO users VALUES {values}",
+                f"DELETE FROM users WHERE id = {low + 10003}",
                 f"UPDATE users SET n = n + 1, id = id + 10000 WHERE id = {low + 3} AND id < 10000",
                 f"DELETE FROM users WHERE id > 10000 AND id % 3 = {low % 3}",
             )
@@ -240,6 +241,7 @@ def test_kills_at_random_moments_change_nothing(database: Database, tmp_path: Pa
                 process.wait(random_.uniform(1.0, 12.0 if SOAK else 5.0))
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        assert writer.is_alive()
     finally:
         stopped.set()
         writer.join()
