@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from millpond.contracts.table import ReadTable, WriteTable
 from millpond.expressions.failures import NotCompilable
-from millpond.relational.codes import Numbers, group_codes
+from millpond.relational.codes import Numbers, group_codes, places_in
 from millpond.schema import Schema
 from millpond.tables.lookup_keys import Keys, last_of_each
 
@@ -120,6 +120,10 @@ def joined_positions(left: pa.Table, right: pa.Table) -> tuple[pa.Array, pa.Arra
 def positions(wanted: pa.Table, held: pa.Table) -> pa.Array:
     """For each wanted row the number of the row of `held` with the same values, or NULL; `held` has each combination at
     most once, and NULL equals NULL."""
+    if wanted.num_columns == 1:
+        alone = places_in(wanted.column(0), held[wanted.column_names[0]])
+        if alone is not None:
+            return alone
     ours, theirs = shared_codes(wanted, held.select(wanted.column_names))
     places = np.full(int(max(ours.max(initial=-1), theirs.max(initial=-1))) + 1, -1, np.int64)
     places[theirs] = np.arange(len(theirs))

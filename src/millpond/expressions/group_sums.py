@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,8 +16,10 @@ from millpond.expressions.decimals import SPARK, fitted
 from millpond.expressions.group_inputs import Aggregate, Inputs, Overflow, by_group
 
 # Wide enough for the sum of any column.
-WIDE_DIGITS = 76
+WIDE_DIGITS, DECIMAL_DIGITS = 76, 38
 SAFE_SUM = 2**62
+# A double holds every whole number up to this.
+DOUBLE_SUM = 2**53
 
 
 def counts(inputs: Inputs) -> pa.Array:
@@ -36,6 +39,9 @@ def sums(inputs: Inputs) -> pa.Array:
     if inputs.type == DOUBLE:
         return double_sums(known)
     if inputs.type == BIGINT and _is_safe(known.values):
+        small = _small_sums(known)
+        if small is not None:
+            return small
         return _aggregated(known, known.values.cast(BIGINT), "sum")
     exact = _exact_sums(known)
     limits = pa.decimal128(19, 0) if inputs.type == BIGINT else inputs.type
@@ -54,8 +60,40 @@ def _is_safe(values: pa.Array) -> bool:
 
 def _exact_sums(known: Inputs) -> pa.Array:
     values = known.values
+    small = _small_sums(known) if pa.types.is_decimal(values.type) else None
+    if small is not None:
+        return small
     exact = values if pa.types.is_decimal(values.type) else values.cast(BIGINT).cast(pa.decimal128(19, 0))
     return _aggregated(known, exact.cast(pa.decimal256(WIDE_DIGITS, exact.type.scale)), "sum")
+
+
+def _small_sums(known: Inputs) -> pa.Array | None:
+    """The exact sums of whole numbers or decimals that cannot exceed what a double holds exactly, whatever is added
+    first, in a fraction of the time of Arrow. None for others."""
+    numbers = _unscaled(known.values) if len(known.values) else None
+    if numbers is None:
+        return None
+    if max(abs(int(numbers.min())), abs(int(numbers.max()))) * len(numbers) >= DOUBLE_SUM:
+        return None
+    found = np.bincount(known.groups, weights=numbers, minlength=known.count).astype(np.int64)
+    none = np.bincount(known.groups, minlength=known.count) == 0
+    if not pa.types.is_decimal(known.values.type):
+        return pa.array(found, mask=none)
+    # The lower and the upper half of each decimal.
+    words = np.stack([found, found >> 63], axis=1)
+    type_ = pa.decimal128(DECIMAL_DIGITS, known.values.type.scale)
+    sums_ = pa.Array.from_buffers(type_, len(found), [None, pa.py_buffer(words)])
+    return pc.if_else(pa.array(~none), sums_, pa.scalar(None, type_)) if none.any() else sums_
+
+
+def _unscaled(values: pa.Array) -> npt.NDArray[np.int64] | None:
+    """Whole numbers, or the digits of decimals, without NULLs, as 64 bits; None if they do not fit."""
+    if values.type in INTEGERS:
+        return np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
+    if not pa.types.is_decimal128(values.type):
+        return None
+    words = np.frombuffer(values.buffers()[1], np.int64).reshape(-1, 2)[values.offset : values.offset + len(values)]
+    return words[:, 0] if np.array_equal(words[:, 0] >> 63, words[:, 1]) else None
 
 
 def double_sums(known: Inputs) -> pa.Array:

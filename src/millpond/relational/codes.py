@@ -50,12 +50,31 @@ def group_codes(columns: Sequence[Values], length: int) -> tuple[Numbers, Number
     in GROUP BY."""
     if not columns:
         return np.zeros(length, np.int64), np.zeros(min(length, 1), np.int64)
-    codes = _combined([_encoded(column, "encode") for column in columns])
-    renumbered = pa.array(codes).dictionary_encode()
-    groups = renumbered.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    groups = _by_appearance(columns[0]) if len(columns) == 1 else None
+    if groups is None:
+        codes = _combined([_encoded(column, "encode") for column in columns])
+        groups = pa.array(codes).dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
     # A group is numbered where it first appears: there the largest number so far grows.
     largest = np.maximum.accumulate(groups) if length else groups
     return groups, np.flatnonzero(np.diff(largest, prepend=-1))
+
+
+def _by_appearance(column: Values) -> Numbers | None:
+    """Return the codes of one column, numbered by first appearance; None for a type that Arrow does not encode."""
+    values = whole(column)
+    _require_comparable(values)
+    if _is_ranked(values.type):
+        return None
+    indices = pc.dictionary_encode(values, null_encoding="encode").indices
+    return np.asarray(indices.to_numpy(zero_copy_only=False), np.int64)
+
+
+def places_in(wanted: Values, held: Values) -> pa.Array | None:
+    """Return the position of each wanted value among the held ones, NULL for none; NULL equals NULL, and held values
+    are distinct. None for a type whose values Arrow compares in another way than this."""
+    if wanted.type != held.type or _is_ranked(wanted.type) or pa.types.is_map(wanted.type):
+        return None
+    return pc.index_in(whole(wanted), value_set=whole(held)).cast(pa.int64())
 
 
 def pairs(left: Sequence[Values], right: Sequence[Values]) -> tuple[Numbers, Numbers]:
@@ -97,12 +116,17 @@ def _require_comparable(values: pa.Array) -> None:
         raise NotCompilable("an equality of maps")
 
 
+def _is_ranked(type_: pa.DataType) -> bool:
+    """Whether Arrow cannot encode values as they are: it cannot encode nested types, and compares floats by their
+    bits."""
+    return bool(pa.types.is_nested(type_) or pa.types.is_floating(type_) or pa.types.is_null(type_))
+
+
 def _encoded(values: Values, null_encoding: str) -> tuple[Numbers, int]:
     """Return the codes and an upper bound of their number."""
     values = whole(values)
     _require_comparable(values)
-    # Arrow cannot dictionary-encode nested types, and it compares floats by their bits.
-    if pa.types.is_nested(values.type) or pa.types.is_floating(values.type) or pa.types.is_null(values.type):
+    if _is_ranked(values.type):
         found = ranks(values) + (null_encoding == "encode")
         return found, int(found.max(initial=0)) + 1
     encoded = pc.dictionary_encode(values, null_encoding=null_encoding)
