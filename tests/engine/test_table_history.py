@@ -149,3 +149,15 @@ def test_a_time_is_that_of_the_commit(tmp_path: Path) -> None:
             app.query("SELECT v FROM p VERSION AS OF 3")
         with pytest.raises(MillpondError, match="has no version 99 yet: the newest is 30"):
             app.query("SELECT v FROM p VERSION AS OF 99")
+
+
+def test_events_outside_of_the_history_are_counted(tmp_path: Path) -> None:
+    time = ", 'history.time' = 'ts'"
+    sql = STREAM + EVENTS + TABLE.format(period="60s", time=time) + INSERT + JOIN
+    with mp.App(sql=sql, state=tmp_path / "state") as app:
+        sent(app, "s", [{"op": "put", "k": "a", "v": n, "ts": at(n * 100)} for n in range(1, 5)], 1)
+        sent(app, "e", [{"id": n, "k": "a", "ts": at(seconds)} for n, seconds in enumerate((120, 410, 150))], 1)
+        rows = app.query("SELECT id, v FROM out ORDER BY id").to_arrow().to_pylist()
+        counts = [flow.outside_history for flow in app.progress().flows if flow.stream == "e"]
+    assert rows == [{"id": 0, "v": None}, {"id": 1, "v": 4}, {"id": 2, "v": None}]
+    assert counts == [2]

@@ -72,7 +72,7 @@ def _by_appearance(column: Values) -> Numbers | None:
 def places_in(wanted: Values, held: Values) -> pa.Array | None:
     """Return the position of each wanted value among the held ones, NULL for none; NULL equals NULL, and held values
     are distinct. None for a type whose values Arrow compares in another way than this."""
-    if wanted.type != held.type or _is_ranked(wanted.type) or pa.types.is_map(wanted.type):
+    if wanted.type != held.type or _is_ranked(wanted.type):
         return None
     return pc.index_in(whole(wanted), value_set=whole(held)).cast(pa.int64())
 
